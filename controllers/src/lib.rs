@@ -1,0 +1,1 @@
+//! Routewright: website exposure for Garage buckets, and Gateway API on Tyk.

@@ -1,0 +1,1 @@
+//! API types of Routewright and the CRDs generated from them.

@@ -1,0 +1,1 @@
+//! A real cluster for the tests of Routewright: single node without Docker, scenarios, benchmarks.

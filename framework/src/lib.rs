@@ -1,0 +1,1 @@
+//! Reconciler framework: a reconcile is a tower service, each concern is one layer.

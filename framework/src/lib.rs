@@ -1,1 +1,41 @@
-//! Reconciler framework: a reconcile is a tower service, each concern is one layer.
+//! `reconcile-kit`: how a controller runs, and nothing about what it decides.
+//!
+//! A reconcile is a [`tower::Service`] from [`Request`] to [`Outcome`]; every concern (tracing, metrics, back-off,
+//! leadership, panics, time-outs, conditions, finalizers, external effects, owned children, metadata, API presence,
+//! feature flags) is one layer in one file of [`layers`], usable and tested alone. A [`Planner`] holds the only part
+//! that a domain has to write: a pure plan and a pure report.
+//!
+//! This crate names no product: prefixes, managers and label values are parameters.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+pub mod child;
+pub mod condition;
+pub mod error;
+pub mod kind;
+pub mod layers;
+pub mod outcome;
+pub mod plan;
+pub mod report;
+pub mod request;
+pub mod settled;
+
+pub use child::Child;
+pub use condition::{Condition, ConditionStatus};
+pub use error::{ErrorClass, ReconcileError};
+pub use kind::ApiKind;
+pub use outcome::Outcome;
+pub use plan::{ChildPlan, Desired, HoldReason, Needs, Plan, Planner, Verdict};
+pub use report::{Note, Report, StatusField};
+pub use request::Request;
+pub use settled::{ChildState, Children, Settled};
+
+/// The whole stack of one controller behind one type: cloneable per reconcile, shareable between tasks.
+pub type BoxReconcile<K> = tower::util::BoxCloneSyncService<Request<K>, Outcome, ReconcileError>;

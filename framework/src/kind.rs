@@ -1,0 +1,63 @@
+//! Names of Kubernetes kinds as constants: what a controller needs or owns. No discovery here.
+
+use std::fmt;
+
+use kube::core::{ApiResource, GroupVersionKind};
+
+/// A namespaced Kubernetes kind, as static text. Compare by value; cheap to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApiKind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Version, e.g. `v1`.
+    pub version: &'static str,
+    /// Kind, e.g. `Ingress`.
+    pub kind: &'static str,
+    /// Plural resource name, e.g. `ingresses`.
+    pub plural: &'static str,
+}
+
+impl ApiKind {
+    /// A kind from its four names.
+    pub const fn new(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self {
+            group,
+            version,
+            kind,
+            plural,
+        }
+    }
+
+    /// `group/version`, or just the version for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The form that kube's dynamic API wants.
+    pub fn api_resource(&self) -> ApiResource {
+        ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(self.group, self.version, self.kind),
+            self.plural,
+        )
+    }
+}
+
+impl fmt::Display for ApiKind {
+    /// `Ingress.networking.k8s.io/v1`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            write!(f, "{}/{}", self.kind, self.version)
+        } else {
+            write!(f, "{}.{}/{}", self.kind, self.group, self.version)
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a reconcile came to, and when to look again. Turned into kube's `Action` at the edge only.
+
+use std::time::Duration;
+
+/// The end of a reconcile that did not fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing more to do until something changes.
+    Done,
+    /// Look again after this time even if nothing changes.
+    RequeueAfter(Duration),
+    /// Something outside is missing; a change of it will trigger, and `retry` is the safety net.
+    Waiting {
+        /// Low-cardinality name of what is waited for.
+        reason: &'static str,
+        /// Look again after this time.
+        retry: Duration,
+    },
+    /// Not done here and now, on purpose (not the leader, back-off not over).
+    Skipped(&'static str),
+}
+
+impl Outcome {
+    /// Stable label for metrics and traces.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::RequeueAfter(_) => "requeue",
+            Self::Waiting { .. } => "waiting",
+            Self::Skipped(_) => "skipped",
+        }
+    }
+
+    /// When to look again, if at all.
+    pub fn retry(&self) -> Option<Duration> {
+        match self {
+            Self::RequeueAfter(d) | Self::Waiting { retry: d, .. } => Some(*d),
+            Self::Done | Self::Skipped(_) => None,
+        }
+    }
+
+    /// The same outcome, but looked at again no later than `after`.
+    pub fn no_later_than(self, after: Option<Duration>) -> Self {
+        let Some(after) = after else { return self };
+        match self {
+            Self::Done => Self::RequeueAfter(after),
+            Self::RequeueAfter(d) => Self::RequeueAfter(d.min(after)),
+            Self::Waiting { reason, retry } => Self::Waiting {
+                reason,
+                retry: retry.min(after),
+            },
+            Self::Skipped(why) => Self::Skipped(why),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a controller says about an object: conditions, status fields, events. Data only; written by the Conditions layer.
+
+use serde_json::Value;
+
+use crate::{Condition, Outcome};
+
+/// What to say, and when to look again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Conditions to state. A type of the status contract that is not named here is removed, unless `keep_conditions`.
+    pub conditions: Vec<Condition>,
+    /// Leave every condition of the contract that is not named above as it is.
+    pub keep_conditions: bool,
+    /// Top-level fields of `status` in the contract. A contract field that is not named here is kept as it is.
+    pub fields: Vec<(&'static str, StatusField)>,
+    /// Write nothing at all to status.
+    pub untouched: bool,
+    /// Extra events, each published once until its text changes.
+    pub notes: Vec<Note>,
+    /// When to look again.
+    pub outcome: Outcome,
+}
+
+/// A top-level field of `status`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatusField {
+    /// Should be this value.
+    Set(Value),
+    /// Should not be there.
+    Clear,
+}
+
+/// An event besides the transitions of conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// `Warning` rather than `Normal`.
+    pub warning: bool,
+    /// CamelCase reason.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Report {
+    /// Says nothing and touches no status.
+    pub fn untouched(outcome: Outcome) -> Self {
+        Self {
+            untouched: true,
+            keep_conditions: true,
+            ..Self::new(outcome)
+        }
+    }
+
+    /// No condition, every field kept.
+    pub fn new(outcome: Outcome) -> Self {
+        Self {
+            conditions: Vec::new(),
+            keep_conditions: false,
+            fields: Vec::new(),
+            untouched: false,
+            notes: Vec::new(),
+            outcome,
+        }
+    }
+
+    /// With this condition.
+    #[must_use]
+    pub fn condition(mut self, condition: Condition) -> Self {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// With this status field.
+    #[must_use]
+    pub fn field(mut self, name: &'static str, value: StatusField) -> Self {
+        self.fields.push((name, value));
+        self
+    }
+
+    /// With this event.
+    #[must_use]
+    pub fn note(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        self.notes.push(Note {
+            warning,
+            reason,
+            message: message.into(),
+        });
+        self
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::ErrorClass;
+
 /// The end of a reconcile that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -18,6 +20,13 @@ pub enum Outcome {
     },
     /// Not done here and now, on purpose (not the leader, back-off not over).
     Skipped(&'static str),
+    /// It failed and the failure was handled: said on the object, counted, and to be retried.
+    Failed {
+        /// Why, for metrics and traces.
+        class: ErrorClass,
+        /// Look again after this time, if at all.
+        retry: Option<Duration>,
+    },
 }
 
 impl Outcome {
@@ -28,6 +37,7 @@ impl Outcome {
             Self::RequeueAfter(_) => "requeue",
             Self::Waiting { .. } => "waiting",
             Self::Skipped(_) => "skipped",
+            Self::Failed { .. } => "error",
         }
     }
 
@@ -35,6 +45,7 @@ impl Outcome {
     pub fn retry(&self) -> Option<Duration> {
         match self {
             Self::RequeueAfter(d) | Self::Waiting { retry: d, .. } => Some(*d),
+            Self::Failed { retry, .. } => *retry,
             Self::Done | Self::Skipped(_) => None,
         }
     }
@@ -48,6 +59,10 @@ impl Outcome {
             Self::Waiting { reason, retry } => Self::Waiting {
                 reason,
                 retry: retry.min(after),
+            },
+            Self::Failed { class, retry } => Self::Failed {
+                class,
+                retry: Some(retry.map_or(after, |d| d.min(after))),
             },
             Self::Skipped(why) => Self::Skipped(why),
         }

@@ -25,6 +25,7 @@ pub mod outcome;
 pub mod plan;
 pub mod report;
 pub mod request;
+pub mod runtime;
 pub mod settled;
 
 pub use child::Child;

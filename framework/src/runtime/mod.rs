@@ -1,0 +1,27 @@
+//! The running half: watches, triggers, presence, leadership, supervision, metrics and probes. Nothing here decides what
+//! a controller does, and nothing here writes to the cluster but the lease.
+//!
+//! Data goes one way: [`hub`] (watch → cache) → [`triggers`] → [`controller`] (the stack on kube's `applier`). What
+//! runs when is decided by [`supervisor`] from [`presence`] (is the API served?) and [`leadership`] (may we write?).
+
+pub mod controller;
+mod decode;
+pub mod hub;
+pub mod jitter;
+pub mod metrics;
+mod pace;
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod tests;
+pub mod triggers;
+
+pub use controller::{ControllerSpec, run_controller};
+pub use hub::{Change, Handle, Listener, Scope, Selector, WatchHub};
+pub use metrics::Metrics;
+pub use triggers::Triggers;
+
+/// A std lock whose holder panicked is still good enough: every critical section here leaves whole values behind.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value};
 
 /// A cached object of any kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Child {
     /// Metadata without managedFields.
     pub metadata: ObjectMeta,
@@ -51,6 +51,14 @@ impl Child {
             appliers,
             rest: Value::Object(map).to_string().into_boxed_str(),
         })
+    }
+
+    /// Metadata alone is known.
+    pub fn of_metadata(metadata: ObjectMeta) -> Self {
+        Self {
+            metadata,
+            ..Self::default()
+        }
     }
 
     /// Everything but metadata, decoded anew at every call.

@@ -30,6 +30,8 @@ pub enum ErrorClass {
     Panic,
     /// The process is stopping or has lost the lease.
     Shutdown,
+    /// A cache of ours is not complete yet.
+    NotReady,
 }
 
 impl ErrorClass {
@@ -47,6 +49,7 @@ impl ErrorClass {
             Self::Timeout => "timeout",
             Self::Panic => "panic",
             Self::Shutdown => "shutdown",
+            Self::NotReady => "not_ready",
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Names of Kubernetes kinds as constants: what a controller needs or owns. No discovery here.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::{
+    Resource,
+    core::{ApiResource, GroupVersionKind},
+};
 
 /// A namespaced Kubernetes kind, as static text. Compare by value; cheap to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,6 +36,16 @@ impl ApiKind {
         }
     }
 
+    /// The kind of a typed resource.
+    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
+        Self {
+            group: leak(K::group(&())),
+            version: leak(K::version(&())),
+            kind: leak(K::kind(&())),
+            plural: leak(K::plural(&())),
+        }
+    }
+
     /// `group/version`, or just the version for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -48,6 +61,14 @@ impl ApiKind {
             &GroupVersionKind::gvk(self.group, self.version, self.kind),
             self.plural,
         )
+    }
+}
+
+/// Type names are static in all but name; a few bytes once per kind where they are not.
+fn leak(name: Cow<'static, str>) -> &'static str {
+    match name {
+        Cow::Borrowed(name) => name,
+        Cow::Owned(name) => name.leak(),
     }
 }
 

@@ -16,17 +16,24 @@
     )
 )]
 
+pub mod api;
 pub mod child;
 pub mod condition;
 pub mod error;
+pub mod events;
 pub mod kind;
 pub mod layers;
 pub mod outcome;
+pub mod owned;
+pub mod owner;
 pub mod plan;
 pub mod report;
 pub mod request;
 pub mod runtime;
 pub mod settled;
+pub mod stack;
+pub mod status;
+pub mod status_writer;
 
 pub use child::Child;
 pub use condition::{Condition, ConditionStatus};

@@ -2,6 +2,7 @@
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use kube::Resource;
 use serde_json::Value;
 
@@ -27,6 +28,12 @@ pub trait Planner: Send + Sync + 'static {
 
     /// What to say, given what stands. Pure; messages must be stable between retries.
     fn report(object: &Self::Object, verdict: &Verdict<Self::Verdict>, children: &Children) -> Report;
+
+    /// The object's conditions, as cached.
+    fn conditions(object: &Self::Object) -> &[MetaCondition];
+
+    /// A top-level field of the object's status, as cached; `None` if absent. Asked for the contract's fields only.
+    fn status_field(object: &Self::Object, field: &str) -> Option<Value>;
 
     /// What to say when the reconcile failed. The retry is Policy's; the report's own outcome is ignored.
     fn report_error(object: &Self::Object, error: &ReconcileError) -> Report;
@@ -90,6 +97,8 @@ pub enum HoldReason {
     ApiAbsent(ApiKind),
     /// Presence of a required API has not been determined yet.
     ApiUnknown(ApiKind),
+    /// The object is being deleted and nothing of ours hangs on it.
+    Terminating,
 }
 
 /// One child of a plan.

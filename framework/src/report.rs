@@ -31,12 +31,12 @@ pub enum StatusField {
 }
 
 /// An event besides the transitions of conditions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     /// `Warning` rather than `Normal`.
     pub warning: bool,
     /// CamelCase reason.
-    pub reason: &'static str,
+    pub reason: std::borrow::Cow<'static, str>,
     /// For people.
     pub message: String,
 }
@@ -82,7 +82,7 @@ impl Report {
     pub fn note(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
         self.notes.push(Note {
             warning,
-            reason,
+            reason: reason.into(),
             message: message.into(),
         });
         self

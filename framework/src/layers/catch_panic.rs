@@ -52,6 +52,7 @@ where
 pin_project! {
     /// Future of [`CatchPanic`].
     #[project = Projected]
+    #[allow(missing_docs)] // the macro takes no docs on fields of variants
     pub enum CatchPanicFuture<F> {
         /// The inner future.
         Running {

@@ -58,7 +58,7 @@ pub fn delay(class: ErrorClass, failures: u32) -> Option<Duration> {
             .min(LONGEST)
     };
     match class {
-        ErrorClass::Conflict => Some(grown(CONFLICT)),
+        ErrorClass::Conflict | ErrorClass::NotReady => Some(grown(CONFLICT)),
         ErrorClass::RateLimited(after) => Some(grown(FIRST).max(after.unwrap_or_default())),
         ErrorClass::Transient | ErrorClass::Timeout | ErrorClass::Panic | ErrorClass::NotFound => {
             Some(grown(FIRST))

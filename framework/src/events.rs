@@ -1,0 +1,80 @@
+//! Kubernetes events about reconciled objects. One call per event, so callers publish transitions only.
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client, Resource,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+
+use crate::Note;
+
+/// Where events go. A seam, so that layers can be tested alone. Failing to publish is not the reconcile's business.
+#[async_trait]
+pub trait EventSink: Send + Sync + 'static {
+    /// Publishes one event about this object.
+    async fn publish(&self, about: &ObjectReference, note: &Note);
+}
+
+/// Drops events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoEvents;
+
+#[async_trait]
+impl EventSink for NoEvents {
+    async fn publish(&self, _: &ObjectReference, _: &Note) {}
+}
+
+/// [`EventSink`] by events.k8s.io.
+#[derive(Clone)]
+pub struct KubeEvents(Recorder);
+
+impl KubeEvents {
+    /// Events report `controller` and, where given, the pod as their source.
+    pub fn new(client: Client, controller: &str, instance: Option<String>) -> Self {
+        Self(Recorder::new(
+            client,
+            Reporter {
+                controller: controller.to_owned(),
+                instance,
+            },
+        ))
+    }
+}
+
+/// events.k8s.io allows this many bytes in a note.
+const MAX_NOTE: usize = 1024;
+
+#[async_trait]
+impl EventSink for KubeEvents {
+    async fn publish(&self, about: &ObjectReference, note: &Note) {
+        let mut text = note.message.clone();
+        if text.len() > MAX_NOTE {
+            let end = (0..=MAX_NOTE - 3)
+                .rev()
+                .find(|i| text.is_char_boundary(*i))
+                .unwrap_or(0);
+            text.truncate(end);
+            text.push('…');
+        }
+        let event = Event {
+            type_: if note.warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: note.reason.to_string(),
+            note: Some(text),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.0.publish(&event, about).await {
+            tracing::debug!(reason = %note.reason, %error, "event not published");
+        }
+    }
+}
+
+/// Reference to a typed object.
+pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    object.object_ref(&())
+}

@@ -1,0 +1,420 @@
+//! Settled or error → Outcome: asks the planner for the report and makes the object say it, once. The only writer of
+//! own status; publishes events on transitions. A failure is said on the object and passed on to Policy.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::Resource;
+use serde_json::Value;
+use tower::{Layer, Service};
+
+use super::planner::Boxed;
+use crate::{
+    ApiKind, ChildState, Children, ErrorClass, Note, Outcome, Planner, ReconcileError, Report, Request,
+    Settled, StatusField,
+    api::Target,
+    condition::find,
+    events::{EventSink, reference},
+    status::{LiveStatus, StatusChange, StatusContract, StatusMemory, change},
+    status_writer::{StatusError, StatusWriter},
+};
+
+/// Everything that reporting needs besides the planner.
+pub struct Reporting {
+    /// What is ours in status.
+    pub contract: StatusContract,
+    /// The calls.
+    pub writer: Arc<dyn StatusWriter>,
+    /// Where events go.
+    pub events: Arc<dyn EventSink>,
+    /// What was written and not seen back.
+    pub memory: StatusMemory,
+    undeclared: Mutex<BTreeSet<String>>,
+    notes: Mutex<HashMap<String, HashSet<Note>>>,
+}
+
+impl Reporting {
+    /// With nothing remembered.
+    pub fn new(contract: StatusContract, writer: Arc<dyn StatusWriter>, events: Arc<dyn EventSink>) -> Self {
+        Self {
+            contract,
+            writer,
+            events,
+            memory: StatusMemory::default(),
+            undeclared: Mutex::default(),
+            notes: Mutex::default(),
+        }
+    }
+
+    /// The object is gone: forget what was said about it.
+    pub fn forget(&self, namespace: &str, name: &str, uid: Option<&str>) {
+        self.memory.forget(namespace, name);
+        if let Some(uid) = uid {
+            self.notes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(uid);
+        }
+    }
+}
+
+/// Layer of [`Conditions`].
+pub struct ConditionsLayer<P>(Arc<Reporting>, PhantomData<fn() -> P>);
+
+impl<P> ConditionsLayer<P> {
+    /// Reports through this.
+    pub fn new(reporting: Arc<Reporting>) -> Self {
+        Self(reporting, PhantomData)
+    }
+}
+
+impl<P, S> Layer<S> for ConditionsLayer<P> {
+    type Service = Conditions<P, S>;
+    fn layer(&self, inner: S) -> Self::Service {
+        Conditions {
+            inner,
+            reporting: Arc::clone(&self.0),
+            planner: PhantomData,
+        }
+    }
+}
+
+/// See the module.
+pub struct Conditions<P, S> {
+    inner: S,
+    reporting: Arc<Reporting>,
+    planner: PhantomData<fn() -> P>,
+}
+
+impl<P, S: Clone> Clone for Conditions<P, S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            reporting: Arc::clone(&self.reporting),
+            planner: PhantomData,
+        }
+    }
+}
+
+impl<P, S: fmt::Debug> fmt::Debug for Conditions<P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Conditions").field(&self.inner).finish()
+    }
+}
+
+/// So many conflicts in a row before one is said on the object: the next look usually mends it.
+const QUIET_CONFLICTS: u32 = 3;
+
+impl<P, S> Service<Request<P::Object>> for Conditions<P, S>
+where
+    P: Planner,
+    S: Service<Request<P::Object>, Response = Settled<P::Verdict>, Error = ReconcileError>,
+    S::Future: Send + 'static,
+{
+    type Response = Outcome;
+    type Error = ReconcileError;
+    type Future = Boxed<Outcome>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<P::Object>) -> Self::Future {
+        let object = Arc::clone(&request.object);
+        let attempt = request.attempt;
+        let inner = self.inner.call(request);
+        let reporting = Arc::clone(&self.reporting);
+        Box::pin(async move {
+            let (report, failure, version) = match inner.await {
+                Ok(settled) => {
+                    if settled.released && object.meta().deletion_timestamp.is_some() {
+                        return Ok(Outcome::Done);
+                    }
+                    let mut report = P::report(&object, &settled.verdict, &settled.children);
+                    report.outcome = report.outcome.no_later_than(settled.requeue);
+                    contested(&mut report, &settled.children);
+                    (report, failed_child(&settled.children), settled.owner_version)
+                }
+                Err(error) => (P::report_error(&object, &error), Some(error), None),
+            };
+            if let Some(error) = &failure
+                && is_quiet(error.class, attempt)
+            {
+                return Err(error.clone());
+            }
+            let outcome = report.outcome.clone();
+            reporting.say::<P>(&object, report, version).await?;
+            match failure {
+                Some(error) => Err(error),
+                None => Ok(outcome),
+            }
+        })
+    }
+}
+
+/// Failures that are not worth a word on the object.
+fn is_quiet(class: ErrorClass, attempt: u32) -> bool {
+    match class {
+        ErrorClass::Shutdown | ErrorClass::NotReady => true,
+        ErrorClass::Conflict => attempt < QUIET_CONFLICTS,
+        _ => false,
+    }
+}
+
+fn failed_child(children: &Children) -> Option<ReconcileError> {
+    children.0.iter().find_map(|child| match &child.state {
+        ChildState::Failed(class, message) => Some(ReconcileError::new(*class, message.clone())),
+        _ => None,
+    })
+}
+
+/// A contest is the framework's own finding, so its retry and its event are the framework's too.
+fn contested(report: &mut Report, children: &Children) {
+    for child in &children.0 {
+        if let ChildState::Contested { manager, retry } = &child.state {
+            let outcome = std::mem::replace(&mut report.outcome, Outcome::Done);
+            report.outcome = outcome.no_later_than(Some(*retry));
+            let text = format!(
+                "{} {}/{}: {manager} keeps changing fields that this operator sets; they are set again every 5 minutes",
+                child.kind.kind, child.namespace, child.name
+            );
+            report.notes.push(Note {
+                warning: true,
+                reason: "ContestedField".into(),
+                message: text,
+            });
+        }
+    }
+}
+
+/// How often a status body is cut down to what the installed schema knows.
+const MAX_CUTS: usize = 4;
+
+impl Reporting {
+    async fn say<P: Planner>(
+        &self,
+        object: &P::Object,
+        mut report: Report,
+        version: Option<String>,
+    ) -> Result<(), ReconcileError> {
+        let meta = object.meta();
+        let kind = ApiKind::of::<P::Object>();
+        let (namespace, name) = (
+            meta.namespace.as_deref().unwrap_or(""),
+            meta.name.as_deref().unwrap_or(""),
+        );
+        let (uid, cached) = (
+            meta.uid.as_deref().unwrap_or(""),
+            meta.resource_version.as_deref().unwrap_or(""),
+        );
+        let target = Target {
+            kind: &kind,
+            namespace,
+            name,
+        };
+        let pending = self.memory.recall(namespace, name, uid, cached);
+        let live = match &pending {
+            Some(pending) => pending.live.clone(),
+            None => self.live::<P>(object),
+        };
+        // The newest version that we know of is the one that the write must find.
+        let version = version
+            .or(pending.map(|p| p.version))
+            .unwrap_or_else(|| cached.to_owned());
+        let mut notes = std::mem::take(&mut report.notes);
+        let mut written = false;
+        for _ in 0..MAX_CUTS {
+            self.cut(&mut report);
+            let now = Time(Timestamp::now());
+            let Some(change) = change(&self.contract, &report, meta.generation, &live, &now) else {
+                break;
+            };
+            match self
+                .writer
+                .apply(&self.contract, target, &version, &change.body)
+                .await
+            {
+                Ok(answer) => {
+                    written = true;
+                    let mut answer = answer;
+                    for type_ in self.contract.conditions {
+                        // An older manager still holds a share of a condition that is over.
+                        let left = answer.conditions.iter().position(|c| c.type_ == *type_);
+                        if let Some(index) = left
+                            && find(&change.conditions, type_).is_none()
+                            && let Ok(next) = self
+                                .writer
+                                .remove_condition(&self.contract, target, &answer.version, index)
+                                .await
+                        {
+                            answer = next;
+                        }
+                    }
+                    notes.extend(transition_notes(&change, &report));
+                    let status = LiveStatus {
+                        conditions: answer.conditions,
+                        fields: change.fields,
+                    };
+                    self.memory.wrote(namespace, name, uid, &answer.version, status);
+                    for t in &change.transitions {
+                        tracing::info!(
+                            kind = kind.kind,
+                            namespace,
+                            name,
+                            condition = t.type_,
+                            status = t.status.as_deref().unwrap_or("removed"),
+                            reason = t.reason,
+                            "{}",
+                            t.message
+                        );
+                    }
+                    break;
+                }
+                Err(StatusError::Undeclared(paths)) => {
+                    let mut known = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
+                    for path in paths {
+                        if known.insert(path.clone()) {
+                            tracing::warn!(
+                                kind = kind.kind,
+                                path,
+                                "the installed CRD does not know this field: left out; upgrade the CRD"
+                            );
+                        }
+                    }
+                }
+                Err(StatusError::OwnedByAnother(text)) => {
+                    let text = format!(
+                        "status of {target} belongs to another field manager and is left alone: {text}"
+                    );
+                    notes.push(Note {
+                        warning: true,
+                        reason: "StatusOwnedByAnother".into(),
+                        message: text,
+                    });
+                    break;
+                }
+                Err(StatusError::Gone) => return Ok(()),
+                Err(StatusError::Stale) => {
+                    let text = format!("write status of {target}: it was changed meanwhile");
+                    return Err(ReconcileError::new(ErrorClass::Conflict, text));
+                }
+                Err(StatusError::Failed(error)) => return Err(error),
+            }
+        }
+        self.publish(object, uid, notes, written).await;
+        Ok(())
+    }
+
+    fn live<P: Planner>(&self, object: &P::Object) -> LiveStatus {
+        let conditions = P::conditions(object);
+        let ours = |c: &&_| self.contract.conditions.iter().any(|t| type_is(c, t));
+        LiveStatus {
+            conditions: conditions.iter().filter(ours).cloned().collect(),
+            fields: self
+                .contract
+                .fields
+                .iter()
+                .filter_map(|name| Some((*name, P::status_field(object, name)?)))
+                .collect(),
+        }
+    }
+
+    /// Leaves out what the installed schema does not know, or every look would be a write.
+    fn cut(&self, report: &mut Report) {
+        let known = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in known.iter() {
+            let mut parts = path
+                .split('.')
+                .skip(2)
+                .map(|part| part.split('[').next().unwrap_or(part));
+            let Some(field) = parts.next() else { continue };
+            let rest: Vec<_> = parts.collect();
+            if rest.is_empty() {
+                report.fields.retain(|(name, _)| *name != field);
+            }
+            for (name, value) in &mut report.fields {
+                if let (true, StatusField::Set(value)) = (*name == field, value) {
+                    remove(value, &rest);
+                }
+            }
+        }
+    }
+
+    /// Events: transitions, and notes that were not in the last report about this object. On the first look after a
+    /// start nothing is repeated unless the status changed too.
+    async fn publish<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        uid: &str,
+        notes: Vec<Note>,
+        written: bool,
+    ) {
+        let fresh: Vec<Note> = {
+            let mut said = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            match said.get(uid) {
+                None if notes.is_empty() => Vec::new(),
+                before => {
+                    let first = before.is_none();
+                    let fresh = notes
+                        .iter()
+                        .filter(|note| before.is_none_or(|b| !b.contains(*note)))
+                        .filter(|_| written || !first)
+                        .cloned()
+                        .collect();
+                    said.insert(uid.to_owned(), notes.into_iter().collect());
+                    fresh
+                }
+            }
+        };
+        if !fresh.is_empty() {
+            let about = reference(object);
+            for note in &fresh {
+                self.events.publish(&about, note).await;
+            }
+        }
+    }
+}
+
+fn type_is(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, type_: &str) -> bool {
+    condition.type_ == type_
+}
+
+fn remove(value: &mut Value, path: &[&str]) {
+    match (value, path) {
+        (Value::Array(list), path) => list.iter_mut().for_each(|item| remove(item, path)),
+        (Value::Object(map), [last]) => drop(map.remove(*last)),
+        (Value::Object(map), [first, rest @ ..]) => {
+            if let Some(inner) = map.get_mut(*first) {
+                remove(inner, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Waiting for something outside is news; anything else that is not true is a warning.
+fn transition_notes(change: &StatusChange, report: &Report) -> Vec<Note> {
+    let waiting = matches!(report.outcome, Outcome::Waiting { .. });
+    change
+        .transitions
+        .iter()
+        .map(|t| match &t.status {
+            Some(status) => Note {
+                warning: status != "True" && !waiting,
+                reason: t.reason.clone().into(),
+                message: t.message.clone(),
+            },
+            None => Note {
+                warning: false,
+                reason: format!("{}Removed", t.type_).into(),
+                message: format!("condition {} is over", t.type_),
+            },
+        })
+        .collect()
+}

@@ -1,0 +1,115 @@
+//! While a foreign object stands in the way of a child: one metadata watch on that name, so that ours is created within
+//! seconds of its going. Bounded; beyond the bound the slow retry has to do.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt, TryStreamExt};
+use kube::{
+    Api, Client,
+    core::{DynamicObject, PartialObjectMeta},
+    runtime::watcher,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::memory::ChildKey;
+
+/// How many names are watched at the most.
+pub const MAX_WATCHES: usize = 256;
+
+/// Called with the owner's namespace and name when the object in the way changed or went.
+pub type Wake = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// The watches of one controller.
+#[derive(Clone)]
+pub struct Squatters {
+    client: Client,
+    wake: Wake,
+    watched: Arc<Mutex<HashMap<ChildKey, AbortOnDropHandle<()>>>>,
+}
+
+impl Squatters {
+    /// No watch yet. `wake` must only note the trigger, not work.
+    pub fn new(client: Client, wake: Wake) -> Self {
+        Self {
+            client,
+            wake,
+            watched: Arc::default(),
+        }
+    }
+
+    /// A foreign object has the name. Idempotent.
+    pub fn watch(&self, key: &ChildKey, owner: &str) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.len() >= MAX_WATCHES || watched.contains_key(key) {
+            return;
+        }
+        let task = tokio::spawn(run(
+            self.client.clone(),
+            key.clone(),
+            owner.to_owned(),
+            Arc::clone(&self.wake),
+        ));
+        watched.insert(key.clone(), AbortOnDropHandle::new(task));
+    }
+
+    /// Nothing foreign has the name any more. Idempotent.
+    pub fn release(&self, key: &ChildKey) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.remove(key);
+    }
+
+    /// Names that are watched now.
+    pub fn len(&self) -> usize {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// No name is watched.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+async fn run(client: Client, key: ChildKey, owner: String, wake: Wake) {
+    let api: Api<PartialObjectMeta<DynamicObject>> =
+        Api::namespaced_with(client, &key.namespace, &key.kind.api_resource());
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", key.name));
+    let mut known = None::<String>;
+    let mut listed = false;
+    let mut pause = Duration::from_secs(1);
+    let mut events = watcher(api, config).boxed();
+    loop {
+        match events.try_next().await {
+            Ok(Some(watcher::Event::Apply(o) | watcher::Event::InitApply(o))) => {
+                let version = o.metadata.resource_version.clone();
+                if known.is_some() && known != version {
+                    wake(&key.namespace, &owner);
+                }
+                known = version;
+                listed = true;
+            }
+            Ok(Some(watcher::Event::Delete(_))) => {
+                known = None;
+                wake(&key.namespace, &owner);
+            }
+            Ok(Some(watcher::Event::Init)) => listed = false,
+            Ok(Some(watcher::Event::InitDone)) => {
+                // Gone between the refusal and this list, or during a disconnection.
+                if !listed {
+                    known = None;
+                    wake(&key.namespace, &owner);
+                }
+            }
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(kind = key.kind.kind, name = key.name, %error, "watch on a foreign object");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(60));
+                continue;
+            }
+        }
+    }
+}

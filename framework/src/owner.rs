@@ -1,0 +1,176 @@
+//! Narrow, resourceVersion-guarded patches of the reconciled object itself: finalizers, annotations, early status
+//! fields. What is written here is never a decision of the framework; layers and effects ask for it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use kube::{Client, Resource, core::ObjectMeta};
+use serde_json::{Value, json};
+
+use crate::{
+    ApiKind, ErrorClass, ReconcileError,
+    api::{self, Target},
+};
+
+/// A patch of the owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OwnerWrite {
+    /// Replace the list of finalizers.
+    Finalizers(Vec<String>),
+    /// Set or remove one annotation.
+    Annotation {
+        /// Key of the annotation.
+        key: String,
+        /// Its value; `None` removes it.
+        value: Option<String>,
+    },
+    /// Set top-level fields of status.
+    Status(Value),
+}
+
+/// Patches of owners. A seam, so that layers can be tested alone.
+#[async_trait]
+pub trait OwnerWriter: Send + Sync + 'static {
+    /// Performs the patch if the object still has this version; the object as it is then.
+    async fn write(
+        &self,
+        target: Target<'_>,
+        version: &str,
+        manager: &str,
+        write: &OwnerWrite,
+    ) -> Result<Value, ReconcileError>;
+}
+
+/// [`OwnerWriter`] by a kube client.
+#[derive(Clone)]
+pub struct KubeOwnerWriter(pub Client);
+
+#[async_trait]
+impl OwnerWriter for KubeOwnerWriter {
+    async fn write(
+        &self,
+        target: Target<'_>,
+        version: &str,
+        manager: &str,
+        write: &OwnerWrite,
+    ) -> Result<Value, ReconcileError> {
+        let guarded = |mut patch: Value| {
+            if let Some(metadata) = patch
+                .as_object_mut()
+                .map(|p| p.entry("metadata").or_insert_with(|| json!({})))
+                .and_then(Value::as_object_mut)
+            {
+                metadata.insert("resourceVersion".into(), version.into());
+            }
+            patch
+        };
+        let (subresource, patch) = match write {
+            OwnerWrite::Finalizers(list) => (None, guarded(json!({"metadata": {"finalizers": list}}))),
+            OwnerWrite::Annotation { key, value } => (
+                None,
+                guarded(json!({"metadata": {"annotations": {key.as_str(): value}}})),
+            ),
+            OwnerWrite::Status(fields) => (Some("status"), guarded(json!({"status": fields}))),
+        };
+        api::merge_patch(&self.0, target, subresource, manager, &patch)
+            .await
+            .map_err(|error| ReconcileError::from_kube(&format!("patch {target}"), &error))
+    }
+}
+
+/// The owner of one reconcile, and the version that the next patch of it must find.
+pub struct OwnerPatch {
+    writer: Arc<dyn OwnerWriter>,
+    kind: ApiKind,
+    namespace: String,
+    name: String,
+    manager: Arc<str>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone)]
+struct State {
+    version: String,
+    written: bool,
+}
+
+impl OwnerPatch {
+    /// For this object, as it is in hand.
+    pub fn new<K: Resource<DynamicType = ()>>(
+        object: &K,
+        manager: Arc<str>,
+        writer: Arc<dyn OwnerWriter>,
+    ) -> Self {
+        let meta: &ObjectMeta = object.meta();
+        Self {
+            writer,
+            kind: ApiKind::of::<K>(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            manager,
+            state: Mutex::new(State {
+                version: meta.resource_version.clone().unwrap_or_default(),
+                written: false,
+            }),
+        }
+    }
+
+    /// The same owner, known to be at this version.
+    pub fn at(self, version: String) -> Self {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State {
+            version,
+            written: true,
+        };
+        self
+    }
+
+    fn state(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The owner's version after the patches so far; `None` if there was none.
+    pub fn version(&self) -> Option<String> {
+        let state = self.state();
+        state.written.then_some(state.version)
+    }
+
+    /// Patches the owner if it is still as we know it; the object as it is then. A conflict is an error of that class.
+    pub async fn write(&self, write: &OwnerWrite) -> Result<Value, ReconcileError> {
+        let target = Target {
+            kind: &self.kind,
+            namespace: &self.namespace,
+            name: &self.name,
+        };
+        let version = self.state().version;
+        let object = self.writer.write(target, &version, &self.manager, write).await?;
+        let version = object
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str)
+            .ok_or_else(|| {
+                ReconcileError::new(
+                    ErrorClass::Transient,
+                    format!("patch {target}: the answer has no version"),
+                )
+            })?
+            .to_owned();
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State {
+            version,
+            written: true,
+        };
+        Ok(object)
+    }
+
+    /// Sets or removes one annotation.
+    pub async fn annotate(&self, key: &str, value: Option<&str>) -> Result<(), ReconcileError> {
+        let write = OwnerWrite::Annotation {
+            key: key.to_owned(),
+            value: value.map(str::to_owned),
+        };
+        self.write(&write).await.map(drop)
+    }
+
+    /// Sets top-level fields of status before the report is written, for what must not be lost in between.
+    pub async fn status(&self, fields: Value) -> Result<(), ReconcileError> {
+        self.write(&OwnerWrite::Status(fields)).await.map(drop)
+    }
+}

@@ -1,0 +1,337 @@
+//! Own status: which body to apply, if any. Pure, but for the memory of what was written and not seen back.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Report, StatusField,
+    condition::{find, same},
+};
+
+/// What one status contract covers. Several controllers may share one contract, and then its field manager.
+#[derive(Clone, Debug)]
+pub struct StatusContract {
+    /// Field manager; constant for ever.
+    pub manager: &'static str,
+    /// Condition types.
+    pub conditions: &'static [&'static str],
+    /// Top-level fields of `status`, conditions aside.
+    pub fields: &'static [&'static str],
+}
+
+/// The part of an object's status that a contract covers, as the cache (or a later own write) knows it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveStatus {
+    /// All conditions, foreign types included.
+    pub conditions: Vec<MetaCondition>,
+    /// Contract fields that are there.
+    pub fields: BTreeMap<&'static str, Value>,
+}
+
+/// A status that has to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatusChange {
+    /// `status` of the server-side-apply body: everything that the contract owns.
+    pub body: Value,
+    /// The conditions of the contract after the write.
+    pub conditions: Vec<MetaCondition>,
+    /// The fields of the contract after the write.
+    pub fields: BTreeMap<&'static str, Value>,
+    /// Condition types whose status or reason is new, or that are gone.
+    pub transitions: Vec<Transition>,
+}
+
+/// A condition that changed its status or reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Condition type.
+    pub type_: String,
+    /// The status now; `None` when the condition is gone.
+    pub status: Option<String>,
+    /// The reason now.
+    pub reason: String,
+    /// The message now.
+    pub message: String,
+}
+
+/// What to write so that `report` is what the object says; `None` when it says so already, when the report does not
+/// want a write, or when the cache is older than what somebody already reported on.
+pub fn change(
+    contract: &StatusContract,
+    report: &Report,
+    generation: Option<i64>,
+    live: &LiveStatus,
+    now: &Time,
+) -> Option<StatusChange> {
+    if report.untouched || is_stale(contract, generation, live) {
+        return None;
+    }
+    let mut changed = false;
+    let mut conditions = Vec::new();
+    let mut transitions = Vec::new();
+    for type_ in contract.conditions {
+        let before = find(&live.conditions, type_);
+        let after = match report.conditions.iter().find(|c| c.type_ == *type_) {
+            Some(condition) => Some(condition.stamped(before, generation, now)),
+            None if report.keep_conditions => before.cloned(),
+            None => None,
+        };
+        changed |= match (before, &after) {
+            (Some(before), Some(after)) => !same(before, after),
+            (None, None) => false,
+            _ => true,
+        };
+        transitions.extend(transition(type_, before, after.as_ref()));
+        conditions.extend(after);
+    }
+    let mut fields = live.fields.clone();
+    fields.retain(|name, _| contract.fields.contains(name));
+    for (name, field) in &report.fields {
+        match field {
+            StatusField::Set(value) if fields.get(name) == Some(value) => {}
+            StatusField::Set(value) => {
+                changed = true;
+                fields.insert(*name, value.clone());
+            }
+            StatusField::Clear => changed |= fields.remove(name).is_some(),
+        }
+    }
+    changed.then(|| {
+        let mut body = Map::new();
+        if !conditions.is_empty() {
+            body.insert("conditions".into(), json!(conditions));
+        }
+        body.extend(
+            fields
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone())),
+        );
+        StatusChange {
+            body: Value::Object(body),
+            conditions,
+            fields,
+            transitions,
+        }
+    })
+}
+
+/// Somebody reported on a later generation than the one in our cache.
+fn is_stale(contract: &StatusContract, generation: Option<i64>, live: &LiveStatus) -> bool {
+    contract
+        .conditions
+        .iter()
+        .filter_map(|type_| find(&live.conditions, type_))
+        .any(|c| c.observed_generation > generation && generation.is_some())
+}
+
+fn transition(
+    type_: &str,
+    before: Option<&MetaCondition>,
+    after: Option<&MetaCondition>,
+) -> Option<Transition> {
+    match (before, after) {
+        (Some(b), Some(a)) if a.status == b.status && a.reason == b.reason => None,
+        (None, None) => None,
+        (_, Some(a)) => Some(Transition {
+            type_: type_.to_owned(),
+            status: Some(a.status.clone()),
+            reason: a.reason.clone(),
+            message: a.message.clone(),
+        }),
+        (Some(_), None) => Some(Transition {
+            type_: type_.to_owned(),
+            status: None,
+            reason: String::new(),
+            message: String::new(),
+        }),
+    }
+}
+
+/// Status bodies that were written and that the cache has not shown yet.
+#[derive(Clone, Debug, Default)]
+pub struct StatusMemory(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    // 0 means the map need not be locked: the common case.
+    pending: AtomicUsize,
+    entries: Mutex<HashMap<(String, String), Pending>>,
+}
+
+/// A write that was answered.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    uid: String,
+    /// The resourceVersion that the write gave the object.
+    pub version: String,
+    /// The contract's part of status after the write.
+    pub live: LiveStatus,
+}
+
+impl StatusMemory {
+    /// The object has this status now, as of `version`.
+    pub fn wrote(&self, namespace: &str, name: &str, uid: &str, version: &str, live: LiveStatus) {
+        let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = Pending {
+            uid: uid.to_owned(),
+            version: version.to_owned(),
+            live,
+        };
+        entries.insert((namespace.to_owned(), name.to_owned()), pending);
+        self.0.pending.store(entries.len(), Ordering::Release);
+    }
+
+    /// The write that the cache has not shown yet, if there is one for this very object.
+    pub fn recall(&self, namespace: &str, name: &str, uid: &str, version: &str) -> Option<Pending> {
+        if self.0.pending.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let key = (namespace.to_owned(), name.to_owned());
+        let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = entries.get(&key)?;
+        let behind = match (version.parse::<u128>(), pending.version.parse::<u128>()) {
+            (Ok(cached), Ok(written)) => cached < written,
+            _ => version != pending.version,
+        };
+        if pending.uid == uid && behind {
+            return Some(pending.clone());
+        }
+        entries.remove(&key);
+        self.0.pending.store(entries.len(), Ordering::Release);
+        None
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, namespace: &str, name: &str) {
+        let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.remove(&(namespace.to_owned(), name.to_owned()));
+        self.0.pending.store(entries.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Condition, Outcome};
+    use k8s_openapi::jiff::Timestamp;
+
+    const CONTRACT: StatusContract = StatusContract {
+        manager: "kit",
+        conditions: &["Exposed"],
+        fields: &["where", "what"],
+    };
+
+    fn now() -> Time {
+        Time(Timestamp::from_second(100).unwrap())
+    }
+    fn exposed(yes: bool) -> Report {
+        Report::new(Outcome::Done).condition(Condition::new("Exposed", yes, "R", "m"))
+    }
+    fn after(live: &LiveStatus, report: &Report) -> LiveStatus {
+        let change = change(&CONTRACT, report, Some(1), live, &now()).expect("a write");
+        let foreign = live.conditions.iter().filter(|c| c.type_ != "Exposed").cloned();
+        LiveStatus {
+            conditions: foreign.chain(change.conditions).collect(),
+            fields: change.fields,
+        }
+    }
+
+    #[test]
+    fn saying_it_twice_writes_once() {
+        let report = exposed(true).field("where", StatusField::Set(json!("here")));
+        let live = after(&LiveStatus::default(), &report);
+        assert_eq!(live.fields["where"], json!("here"));
+        let later = Time(Timestamp::from_second(999).unwrap());
+        assert_eq!(change(&CONTRACT, &report, Some(1), &live, &later), None);
+    }
+
+    #[test]
+    fn foreign_conditions_and_fields_are_never_in_the_body() {
+        let mut live = LiveStatus::default();
+        live.conditions
+            .push(Condition::new("Ready", true, "Theirs", "").stamped(None, Some(1), &now()));
+        let body = change(&CONTRACT, &exposed(true), Some(1), &live, &now())
+            .unwrap()
+            .body;
+        assert_eq!(body["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(body["conditions"][0]["type"], "Exposed");
+        assert_eq!(body.as_object().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_report_does_not_name_is_dropped_among_conditions_and_kept_among_fields() {
+        let full = exposed(true)
+            .field("where", StatusField::Set(json!(1)))
+            .field("what", StatusField::Set(json!(2)));
+        let live = after(&LiveStatus::default(), &full);
+        let cleared = after(
+            &live,
+            &Report::new(Outcome::Done).field("where", StatusField::Clear),
+        );
+        assert!(cleared.conditions.is_empty());
+        assert_eq!(cleared.fields, BTreeMap::from([("what", json!(2))]));
+        let mut kept = Report::new(Outcome::Done).field("what", StatusField::Set(json!(3)));
+        kept.keep_conditions = true;
+        assert_eq!(after(&live, &kept).conditions, live.conditions);
+    }
+
+    #[test]
+    fn a_stale_cache_and_an_untouched_report_write_nothing() {
+        let live = after(&LiveStatus::default(), &exposed(true));
+        assert_eq!(
+            change(&CONTRACT, &exposed(false), Some(0), &live, &now()),
+            None,
+            "observed 1 > known 0"
+        );
+        assert!(change(&CONTRACT, &exposed(false), Some(2), &live, &now()).is_some());
+        assert_eq!(
+            change(
+                &CONTRACT,
+                &Report::untouched(Outcome::Done),
+                Some(1),
+                &live,
+                &now()
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn a_transition_is_a_new_status_or_reason_not_a_new_message() {
+        let live = after(&LiveStatus::default(), &exposed(true));
+        let transitions = |report: &Report| {
+            change(&CONTRACT, report, Some(1), &live, &now())
+                .unwrap()
+                .transitions
+        };
+        let say = |yes, reason, message| {
+            Report::new(Outcome::Done).condition(Condition::new("Exposed", yes, reason, message))
+        };
+        assert_eq!(transitions(&say(true, "R", "other words")), []);
+        assert_eq!(transitions(&say(true, "Q", "m")).len(), 1);
+        assert_eq!(transitions(&say(false, "R", "m")).len(), 1);
+        assert_eq!(transitions(&Report::new(Outcome::Done))[0].status, None);
+    }
+
+    #[test]
+    fn an_own_write_counts_until_the_cache_shows_it() {
+        let memory = StatusMemory::default();
+        memory.wrote("ns", "n", "u", "10", LiveStatus::default());
+        assert!(memory.recall("ns", "n", "u", "9").is_some());
+        assert!(memory.recall("ns", "n", "u", "10").is_none());
+        memory.wrote("ns", "n", "u", "10", LiveStatus::default());
+        assert!(memory.recall("ns", "n", "another", "9").is_none());
+        assert!(
+            memory.recall("ns", "n", "u", "9").is_none(),
+            "forgotten with the other object"
+        );
+    }
+}

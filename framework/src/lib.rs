@@ -34,6 +34,8 @@ pub mod settled;
 pub mod stack;
 pub mod status;
 pub mod status_writer;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use child::Child;
 pub use condition::{Condition, ConditionStatus};

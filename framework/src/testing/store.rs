@@ -1,0 +1,1520 @@
+//! Objects and what happens to them: creation, update, deletion, finalizers, garbage collection, namespaces, CRDs,
+//! the event history. No HTTP, no faults, no log.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::failure::{Cause, Failure};
+use super::fields::FieldSet;
+use super::kinds::ResourceDef;
+use super::schema;
+use super::ssa::{self, Owners, Writer};
+use super::watch::{Event, EventKind, Watchers};
+
+/// Group and plural name: all versions of a resource share their objects.
+pub(crate) type Resource = (String, String);
+
+/// One object's place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Id {
+    pub(crate) resource: Resource,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// When dependents of a deleted owner go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gc {
+    /// Within the same call, right after the owner. The default.
+    Immediate,
+    /// When the test calls `collect_garbage`.
+    Manual,
+}
+
+/// Where and how a write goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) def: &'a ResourceDef,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) manager: &'a str,
+    pub(crate) dry_run: bool,
+}
+
+impl Target<'_> {
+    fn id(&self) -> Id {
+        Id {
+            resource: (self.def.group.clone(), self.def.plural.clone()),
+            namespace: self.namespace.to_owned(),
+            name: self.name.to_owned(),
+        }
+    }
+}
+
+/// An object and whether the request created it.
+pub(crate) struct Written {
+    pub(crate) object: Arc<Value>,
+    pub(crate) created: bool,
+}
+
+/// `DeleteOptions`, as far as they matter.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) propagation: Option<String>,
+    pub(crate) dry_run: bool,
+}
+
+/// What a DELETE answers with.
+pub(crate) enum Deleted {
+    /// Gone; the last state.
+    Gone(Arc<Value>),
+    /// Marked, waiting for finalizers.
+    Terminating(Arc<Value>),
+}
+
+/// How a whole object came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Put,
+    Patch,
+}
+
+const CRD_GROUP: &str = "apiextensions.k8s.io";
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+pub(crate) struct Store {
+    revision: u64,
+    uids: u64,
+    names: u64,
+    pub(crate) defs: Vec<Arc<ResourceDef>>,
+    /// Resources whose CRD is being deleted: no creation.
+    closing: BTreeSet<Resource>,
+    objects: BTreeMap<Resource, BTreeMap<(String, String), Arc<Value>>>,
+    /// Owner uid → objects that name it.
+    dependents: HashMap<String, BTreeSet<Id>>,
+    dead: BTreeSet<String>,
+    gc_queue: VecDeque<Id>,
+    pub(crate) gc: Gc,
+    /// Namespaces that stay terminating.
+    held: BTreeSet<String>,
+    history: HashMap<Resource, Vec<Event>>,
+    /// Oldest revision that a watch may start from.
+    compacted: u64,
+    compacted_of: HashMap<Resource, u64>,
+    pub(crate) watchers: Watchers,
+    epoch: jiff::Timestamp,
+    started: tokio::time::Instant,
+}
+
+fn text<'v>(object: &'v Value, field: &str) -> &'v str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn finalizers(object: &Value) -> Vec<&str> {
+    object["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+fn is_terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn is_crd(id: &Id) -> bool {
+    id.resource.0 == CRD_GROUP && id.resource.1 == "customresourcedefinitions"
+}
+
+fn is_namespace(id: &Id) -> bool {
+    id.resource.0.is_empty() && id.resource.1 == "namespaces"
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, v| !v.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Removes empty labels, annotations and so on, as the typed metadata of the real server does on storing.
+fn clean_metadata(object: &mut Value) {
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        meta.retain(|_, v| match v {
+            Value::Null => false,
+            Value::Object(fields) => !fields.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::String(text) => !text.is_empty(),
+            _ => true,
+        });
+    }
+}
+
+/// Built-in types do not keep empty lists, empty maps of data, or nulls.
+fn clean_builtin(object: &mut Value) {
+    fn drop_empty_lists(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.values_mut().for_each(drop_empty_lists);
+                fields.retain(|_, v| v.as_array().is_none_or(|items| !items.is_empty()));
+            }
+            Value::Array(items) => items.iter_mut().for_each(drop_empty_lists),
+            _ => {}
+        }
+    }
+    drop_nulls(object);
+    drop_empty_lists(object);
+    clean_metadata(object);
+    if let Some(fields) = object.as_object_mut() {
+        for name in ["data", "binaryData", "stringData"] {
+            if fields
+                .get(name)
+                .and_then(Value::as_object)
+                .is_some_and(Map::is_empty)
+            {
+                fields.remove(name);
+            }
+        }
+    }
+}
+
+/// What the field manager takes for the object before its creation.
+fn blank(def: &ResourceDef) -> Value {
+    let mut out = json!({ "apiVersion": def.api_version(), "kind": def.kind, "metadata": {} });
+    if def.builtin {
+        for part in ["spec", "status"] {
+            if def.schema.declares(part) {
+                out[part] = json!({});
+            }
+        }
+    }
+    out
+}
+
+/// Fields that a write to this endpoint leaves alone.
+fn ignored(def: &ResourceDef, subresource: &str) -> FieldSet {
+    match (subresource, def.status_subresource, def.builtin) {
+        ("", true, _) => FieldSet::of(&["status"]),
+        ("", false, _) => FieldSet::default(),
+        (_, _, true) => FieldSet::of(&["spec"]),
+        (_, _, false) => FieldSet::of(&["metadata", "spec"]),
+    }
+}
+
+impl Store {
+    pub(crate) fn new(epoch: jiff::Timestamp) -> Self {
+        Self {
+            revision: 1000,
+            uids: 0,
+            names: 0,
+            defs: Vec::new(),
+            closing: BTreeSet::new(),
+            objects: BTreeMap::new(),
+            dependents: HashMap::new(),
+            dead: BTreeSet::new(),
+            gc_queue: VecDeque::new(),
+            gc: Gc::Immediate,
+            held: BTreeSet::new(),
+            history: HashMap::new(),
+            compacted: 0,
+            compacted_of: HashMap::new(),
+            watchers: Watchers::default(),
+            epoch,
+            started: tokio::time::Instant::now(),
+        }
+    }
+
+    /// Time of the server: the epoch plus what tokio's clock says has passed. Whole seconds.
+    pub(crate) fn now(&self) -> String {
+        let passed = self.started.elapsed().as_secs() as i64;
+        let at = self
+            .epoch
+            .checked_add(jiff::SignedDuration::from_secs(passed))
+            .unwrap_or(self.epoch);
+        at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    // ---- kinds ----
+
+    pub(crate) fn serve(&mut self, def: ResourceDef) {
+        self.defs
+            .retain(|d| !(d.group == def.group && d.plural == def.plural && d.version == def.version));
+        self.defs.push(Arc::new(def));
+    }
+
+    pub(crate) fn def(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceDef>> {
+        self.defs
+            .iter()
+            .find(|d| d.group == group && d.version == version && d.plural == plural)
+            .cloned()
+    }
+
+    /// By kind name, `Kind` or `Kind.group`.
+    pub(crate) fn def_of_kind(&self, kind: &str) -> Option<Arc<ResourceDef>> {
+        let (kind, group) = kind.split_once('.').map_or((kind, None), |(k, g)| (k, Some(g)));
+        self.defs
+            .iter()
+            .find(|d| d.kind == kind && group.is_none_or(|g| d.group == g))
+            .cloned()
+    }
+
+    /// By apiVersion and kind of an object.
+    pub(crate) fn def_of(&self, api_version: &str, kind: &str) -> Option<Arc<ResourceDef>> {
+        self.defs
+            .iter()
+            .find(|d| d.kind == kind && d.api_version() == api_version)
+            .cloned()
+    }
+
+    /// Stops serving every version of a resource: instances vanish, watches end after the second that it takes the
+    /// real server.
+    pub(crate) fn unserve(&mut self, resource: &Resource) {
+        let ids: Vec<Id> = self.ids(resource);
+        for id in ids {
+            self.remove(&id);
+        }
+        self.defs
+            .retain(|d| !(d.group == resource.0 && d.plural == resource.1));
+        self.closing.remove(resource);
+        self.watchers.close(resource, None);
+        self.compacted_of.insert(resource.clone(), self.revision);
+        self.history.remove(resource);
+    }
+
+    /// Stops serving one version: watches of it end without a word about the instances.
+    pub(crate) fn unserve_version(&mut self, group: &str, version: &str, plural: &str) {
+        self.defs
+            .retain(|d| !(d.group == group && d.plural == plural && d.version == version));
+        self.watchers
+            .close(&(group.to_owned(), plural.to_owned()), Some(version));
+    }
+
+    pub(crate) fn compact(&mut self) {
+        self.compacted = self.revision;
+        self.history.clear();
+    }
+
+    pub(crate) fn oldest_revision(&self, resource: &Resource) -> u64 {
+        self.compacted
+            .max(self.compacted_of.get(resource).copied().unwrap_or(0))
+    }
+
+    pub(crate) fn events_after(&self, resource: &Resource, revision: u64) -> Vec<Event> {
+        self.history
+            .get(resource)
+            .into_iter()
+            .flatten()
+            .filter(|e| e.revision > revision)
+            .cloned()
+            .collect()
+    }
+
+    // ---- reading ----
+
+    pub(crate) fn get(&self, id: &Id) -> Option<Arc<Value>> {
+        self.objects
+            .get(&id.resource)?
+            .get(&(id.namespace.clone(), id.name.clone()))
+            .cloned()
+    }
+
+    /// Sorted by namespace and name. An empty namespace means all.
+    pub(crate) fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
+        self.objects
+            .get(resource)
+            .into_iter()
+            .flatten()
+            .filter(|((ns, _), _)| namespace.is_empty() || ns == namespace)
+            .map(|(_, object)| object.clone())
+            .collect()
+    }
+
+    fn ids(&self, resource: &Resource) -> Vec<Id> {
+        self.objects
+            .get(resource)
+            .into_iter()
+            .flatten()
+            .map(|((namespace, name), _)| Id {
+                resource: resource.clone(),
+                namespace: namespace.clone(),
+                name: name.clone(),
+            })
+            .collect()
+    }
+
+    // ---- the lowest level: every change goes through these two ----
+
+    fn index(&mut self, id: &Id, object: &Value, there: bool) {
+        for owner in object["metadata"]["ownerReferences"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let Some(uid) = owner["uid"].as_str() else {
+                continue;
+            };
+            let set = self.dependents.entry(uid.to_owned()).or_default();
+            if there {
+                set.insert(id.clone());
+            } else {
+                set.remove(id);
+            }
+            if set.is_empty() {
+                self.dependents.remove(uid);
+            }
+        }
+    }
+
+    fn record(&mut self, id: &Id, kind: EventKind, object: Arc<Value>, previous: Option<Arc<Value>>) {
+        let event = Event {
+            revision: self.revision,
+            kind,
+            object,
+            previous,
+        };
+        self.watchers.send(&id.resource, &event);
+        self.history.entry(id.resource.clone()).or_default().push(event);
+    }
+
+    fn commit(&mut self, id: &Id, mut object: Value) -> Arc<Value> {
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let old = self.get(id);
+        if let Some(old) = &old {
+            self.index(id, old, false);
+        }
+        self.index(id, &object, true);
+        let has_owners = !object["metadata"]["ownerReferences"].is_null();
+        let object = Arc::new(object);
+        self.objects
+            .entry(id.resource.clone())
+            .or_default()
+            .insert((id.namespace.clone(), id.name.clone()), object.clone());
+        let kind = if old.is_some() {
+            EventKind::Modified
+        } else {
+            EventKind::Added
+        };
+        self.record(id, kind, object.clone(), old);
+        if has_owners {
+            self.gc_queue.push_back(id.clone());
+        }
+        object
+    }
+
+    fn remove(&mut self, id: &Id) -> Option<Arc<Value>> {
+        let old = self
+            .objects
+            .get_mut(&id.resource)?
+            .remove(&(id.namespace.clone(), id.name.clone()))?;
+        self.revision += 1;
+        self.index(id, &old, false);
+        let mut last = (*old).clone();
+        last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let last = Arc::new(last);
+        self.record(id, EventKind::Deleted, last.clone(), Some(old));
+        let uid = text(&last, "uid").to_owned();
+        for dependent in self.dependents.get(&uid).cloned().unwrap_or_default() {
+            self.gc_queue.push_back(dependent);
+        }
+        self.dead.insert(uid);
+        if is_crd(id) {
+            let group = last["spec"]["group"].as_str().unwrap_or_default().to_owned();
+            let plural = last["spec"]["names"]["plural"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            self.unserve(&(group, plural));
+        }
+        Some(last)
+    }
+
+    // ---- writing ----
+
+    fn admit_creation(&self, target: &Target<'_>) -> Result<(), Failure> {
+        let def = target.def;
+        if def.namespaced {
+            let id = namespace_id(target.namespace);
+            let Some(namespace) = self.get(&id) else {
+                return Err(Failure::not_found(&ResourceDef::namespace(), target.namespace));
+            };
+            if is_terminating(&namespace) {
+                let mut failure = Failure::forbidden(
+                    def,
+                    target.name,
+                    format!(
+                        "unable to create new content in namespace {} because it is being terminated",
+                        target.namespace
+                    ),
+                );
+                if let Failure::Status(body) = &mut failure
+                    && let Some(details) = &mut body.details
+                {
+                    details["causes"] = json!([{
+                        "reason": "NamespaceTerminating",
+                        "message": format!("namespace {} is being terminated", target.namespace),
+                        "field": "metadata.namespace",
+                    }]);
+                }
+                return Err(failure);
+            }
+        }
+        if self.closing.contains(&target.id().resource) {
+            return Err(Failure::forbidden(
+                def,
+                target.name,
+                "create not allowed while custom resource definition is terminating",
+            ));
+        }
+        Ok(())
+    }
+
+    /// POST, or a PUT that creates.
+    pub(crate) fn create(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Failure> {
+        let def = target.def;
+        let mut target = *target;
+        self.check_identity(&target, &object)?;
+        let generated;
+        if target.name.is_empty() {
+            let named = text(&object, "name").to_owned();
+            generated = if named.is_empty() && !text(&object, "generateName").is_empty() {
+                self.names += 1;
+                format!("{}{:05}", text(&object, "generateName"), self.names)
+            } else {
+                named
+            };
+            target.name = &generated;
+        }
+        if target.name.is_empty() {
+            return Err(Failure::invalid(
+                def,
+                "",
+                &[Cause::new(
+                    "FieldValueRequired",
+                    "metadata.name",
+                    "Required value: name or generateName is required".into(),
+                )],
+            ));
+        }
+        self.admit_creation(&target)?;
+        if !text(&object, "resourceVersion").is_empty() {
+            return Err(Failure::internal(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        self.decode(def, &mut object)?;
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.remove("managedFields");
+        }
+        let ignored = ignored(def, "");
+        let writer = Writer {
+            manager: target.manager,
+            api_version: &def.api_version(),
+            subresource: "",
+            ignored: &ignored,
+        };
+        let now = self.now();
+        let owners = ssa::update(
+            &def.schema,
+            &blank(def),
+            &object,
+            Owners::default(),
+            &writer,
+            &now,
+        );
+        self.insert(&target, object, owners)
+    }
+
+    /// The common end of every creation.
+    fn insert(&mut self, target: &Target<'_>, mut object: Value, owners: Owners) -> Result<Written, Failure> {
+        let def = target.def;
+        let id = target.id();
+        if let Some(there) = self.get(&id) {
+            return Err(Failure::already_exists(def, target.name, is_terminating(&there)));
+        }
+        self.uids += 1;
+        let uid = format!("00000000-0000-4000-8000-{:012x}", self.uids);
+        object["apiVersion"] = json!(def.api_version());
+        object["kind"] = json!(def.kind);
+        let now = self.now();
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        let meta = &mut object["metadata"];
+        meta["name"] = json!(target.name);
+        meta["uid"] = json!(uid);
+        meta["creationTimestamp"] = json!(now);
+        if let Some(fields) = meta.as_object_mut() {
+            for server_side in [
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "resourceVersion",
+                "selfLink",
+                "generation",
+            ] {
+                fields.remove(server_side);
+            }
+            if def.namespaced {
+                fields.insert("namespace".into(), json!(target.namespace));
+            } else {
+                fields.remove("namespace");
+            }
+            if def.generation {
+                fields.insert("generation".into(), json!(1));
+            }
+            if !owners.0.is_empty() {
+                fields.insert("managedFields".into(), owners.to_json());
+            }
+        }
+        if def.status_subresource
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("status");
+        }
+        self.default(def, &mut object);
+        self.validate(target, &object)?;
+        clean_metadata(&mut object);
+        if target.dry_run {
+            return Ok(Written {
+                object: Arc::new(object),
+                created: true,
+            });
+        }
+        let object = self.commit(&id, object);
+        if is_crd(&id) {
+            self.sync_crd(&id, None);
+        }
+        self.settle();
+        // The answer is the object as created, whatever the collector did to it since.
+        let object = if is_crd(&id) {
+            self.get(&id).unwrap_or(object)
+        } else {
+            object
+        };
+        Ok(Written {
+            object,
+            created: true,
+        })
+    }
+
+    /// PUT.
+    pub(crate) fn put(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Failure> {
+        let def = target.def;
+        self.check_identity(target, &object)?;
+        let Some(live) = self.get(&target.id()) else {
+            if def.create_by_put && target.subresource.is_empty() {
+                let uid = text(&object, "uid").to_owned();
+                if !uid.is_empty() {
+                    return Err(Failure::conflict(def, target.name, uid_mismatch(&uid)));
+                }
+                return self.create(target, object);
+            }
+            return Err(Failure::not_found(def, target.name));
+        };
+        self.decode(def, &mut object)?;
+        let owners = self.owners_after_update(target, &live, &object);
+        self.replace(target, &live, object, owners, How::Put)
+    }
+
+    /// Merge or JSON patch: `patch` turns the live object into the wanted one.
+    pub(crate) fn patch(
+        &mut self,
+        target: &Target<'_>,
+        patch: impl FnOnce(Value) -> Result<Value, Failure>,
+    ) -> Result<Written, Failure> {
+        let def = target.def;
+        let Some(live) = self.get(&target.id()) else {
+            return Err(Failure::not_found(def, target.name));
+        };
+        let mut start = (*live).clone();
+        start["apiVersion"] = json!(def.api_version());
+        let mut object = patch(start)?;
+        if !object.is_object() {
+            return Err(Failure::bad_request("the patch did not leave an object"));
+        }
+        self.check_identity(target, &object)?;
+        self.decode(def, &mut object)?;
+        let owners = self.owners_after_update(target, &live, &object);
+        self.replace(target, &live, object, owners, How::Patch)
+    }
+
+    fn owners_after_update(&self, target: &Target<'_>, live: &Value, object: &Value) -> Owners {
+        let def = target.def;
+        let ignored = ignored(def, target.subresource);
+        let writer = Writer {
+            manager: target.manager,
+            api_version: &def.api_version(),
+            subresource: target.subresource,
+            ignored: &ignored,
+        };
+        let owners = Owners::for_update(live, object, !target.subresource.is_empty());
+        ssa::update(&def.schema, live, object, owners, &writer, &self.now())
+    }
+
+    /// Server-side apply.
+    pub(crate) fn apply(
+        &mut self,
+        target: &Target<'_>,
+        config: &Value,
+        force: bool,
+    ) -> Result<Written, Failure> {
+        let def = target.def;
+        if config["kind"].as_str().unwrap_or_default().is_empty() {
+            return Err(Failure::bad_request(format!(
+                "Object 'Kind' is missing in '{config}'"
+            )));
+        }
+        if !config["metadata"]["managedFields"].is_null() {
+            return Err(Failure::bad_request("metadata.managedFields must be nil"));
+        }
+        self.check_identity(target, config)?;
+        let id = target.id();
+        let live = self.get(&id);
+        if live.is_none() && !target.subresource.is_empty() {
+            return Err(Failure::not_found(def, target.name));
+        }
+        if let Some(error) = schema::apply_error(&def.schema, config, "") {
+            let (ns, name) = (target.namespace, target.name);
+            let place = if ns.is_empty() {
+                format!("/{name}")
+            } else {
+                format!("{ns}/{name}")
+            };
+            return Err(Failure::internal(format!(
+                "failed to create typed patch object ({place}; {}, Kind={}): {error}",
+                def.api_version(),
+                def.kind
+            )));
+        }
+        let ignored = ignored(def, target.subresource);
+        let api_version = def.api_version();
+        let writer = Writer {
+            manager: target.manager,
+            api_version: &api_version,
+            subresource: target.subresource,
+            ignored: &ignored,
+        };
+        let now = self.now();
+        let Some(live) = live else {
+            let (object, owners) = ssa::apply(&def.schema, &blank(def), config, &writer, force, &now)?;
+            self.admit_creation(target)?;
+            let uid = text(config, "uid");
+            if !uid.is_empty() {
+                return Err(Failure::conflict(def, target.name, uid_mismatch(uid)));
+            }
+            parse_version(&config["metadata"]["resourceVersion"])?;
+            let mut object = object;
+            self.decode(def, &mut object)?;
+            return self.insert(target, object, owners);
+        };
+        let mut start = (*live).clone();
+        start["apiVersion"] = json!(api_version);
+        let (object, owners) = ssa::apply(&def.schema, &start, config, &writer, force, &now)?;
+        self.replace(target, &live, object, owners, How::Patch)
+    }
+
+    /// The common end of every update.
+    fn replace(
+        &mut self,
+        target: &Target<'_>,
+        live: &Arc<Value>,
+        mut object: Value,
+        owners: Owners,
+        how: How,
+    ) -> Result<Written, Failure> {
+        let def = target.def;
+        let id = target.id();
+        let status_of_custom = !target.subresource.is_empty() && !def.builtin;
+        // Concurrency control.
+        let wanted = parse_version(&object["metadata"]["resourceVersion"])?;
+        let uid = text(&object, "uid").to_owned();
+        if how == How::Put && !uid.is_empty() && uid != text(live, "uid") {
+            return Err(Failure::conflict(
+                def,
+                target.name,
+                format!(
+                    "StorageError: invalid object, Code: 4, Key: /registry/{}/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    def.plural,
+                    target.namespace,
+                    target.name,
+                    text(live, "uid")
+                ),
+            ));
+        }
+        if wanted == 0 && !def.unconditional_update {
+            return Err(Failure::invalid(
+                def,
+                target.name,
+                &[Cause::invalid(
+                    "metadata.resourceVersion",
+                    "Invalid value: 0: must be specified for an update".into(),
+                )],
+            ));
+        }
+        if wanted != 0 && wanted.to_string() != text(live, "resourceVersion") {
+            return Err(Failure::modified(def, target.name));
+        }
+        // Endpoints write their own part only.
+        object["apiVersion"] = json!(def.api_version());
+        object["kind"] = json!(def.kind);
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        let keep_from_live = |object: &mut Value, field: &str| match (live.get(field), object.as_object_mut())
+        {
+            (Some(v), Some(fields)) => {
+                fields.insert(field.to_owned(), v.clone());
+            }
+            (None, Some(fields)) => {
+                fields.remove(field);
+            }
+            _ => {}
+        };
+        if target.subresource.is_empty() {
+            if def.status_subresource {
+                keep_from_live(&mut object, "status");
+            }
+        } else {
+            let mut status = object["status"].take();
+            if def.builtin {
+                keep_from_live(&mut object, "spec");
+            } else {
+                object = (**live).clone();
+                object["apiVersion"] = json!(def.api_version());
+            }
+            if status.is_null() {
+                status = Value::Null;
+                if let Some(fields) = object.as_object_mut() {
+                    fields.remove("status");
+                }
+            }
+            if !status.is_null() {
+                object["status"] = status;
+            }
+        }
+        if !status_of_custom && !uid.is_empty() && uid != text(live, "uid") {
+            let cause = || {
+                Cause::invalid(
+                    "metadata.uid",
+                    format!("Invalid value: {uid:?}: field is immutable"),
+                )
+            };
+            return Err(Failure::invalid(def, target.name, &[cause(), cause()]));
+        }
+        if let (Some(meta), Some(old)) = (object["metadata"].as_object_mut(), live["metadata"].as_object()) {
+            for server_side in [
+                "name",
+                "namespace",
+                "uid",
+                "creationTimestamp",
+                "generation",
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "selfLink",
+                "resourceVersion",
+            ] {
+                match old.get(server_side) {
+                    Some(v) => meta.insert(server_side.to_owned(), v.clone()),
+                    None => meta.remove(server_side),
+                };
+            }
+            if owners.0.is_empty() {
+                meta.remove("managedFields");
+            } else {
+                meta.insert("managedFields".into(), owners.to_json());
+            }
+        }
+        self.default(def, &mut object);
+        self.validate(target, &object)?;
+        if is_terminating(live) {
+            let old = finalizers(live);
+            let new: Vec<&str> = finalizers(&object)
+                .into_iter()
+                .filter(|f| !old.contains(f))
+                .collect();
+            if !new.is_empty() {
+                let cause = Cause::new(
+                    "FieldValueForbidden",
+                    "metadata.finalizers",
+                    format!(
+                        "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                        new.iter()
+                            .map(|f| format!("{f:?}"))
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    ),
+                );
+                return Err(Failure::invalid(def, target.name, &[cause]));
+            }
+        }
+        if target.def.kind == "ConfigMap" && live["immutable"] == true && live["data"] != object["data"] {
+            let cause = Cause::new(
+                "FieldValueForbidden",
+                "data",
+                "Forbidden: field is immutable when `immutable` is set".into(),
+            );
+            return Err(Failure::invalid(def, target.name, &[cause]));
+        }
+        // A write that changes nothing but times of ownership is no write. For custom resources an empty map in the
+        // metadata counts as a change, although it is not stored.
+        if same_but_times(live, &object) {
+            return Ok(Written {
+                object: live.clone(),
+                created: false,
+            });
+        }
+        clean_metadata(&mut object);
+        if def.generation && target.subresource.is_empty() && content_changed(def, live, &object) {
+            let generation = live["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+            object["metadata"]["generation"] = json!(generation);
+        }
+        if target.dry_run {
+            return Ok(Written {
+                object: Arc::new(object),
+                created: false,
+            });
+        }
+        if is_terminating(&object) && finalizers(&object).is_empty() && !is_namespace(&id) {
+            let last = self.remove(&id).unwrap_or_else(|| Arc::new(object));
+            self.settle();
+            return Ok(Written {
+                object: last,
+                created: false,
+            });
+        }
+        let object = self.commit(&id, object);
+        if is_crd(&id) && target.subresource.is_empty() {
+            self.sync_crd(&id, Some(live));
+        }
+        self.settle();
+        Ok(Written {
+            object,
+            created: false,
+        })
+    }
+
+    /// What decoding does to a body: unknown fields go, custom resources get their defaults.
+    fn decode(&self, def: &ResourceDef, object: &mut Value) -> Result<(), Failure> {
+        if def.builtin {
+            drop_nulls(object);
+            if let Some(error) = wrong_type_of_builtin(def, object) {
+                return Err(Failure::bad_request(error));
+            }
+        }
+        schema::prune(&def.schema, object);
+        if !def.builtin {
+            schema::fill_defaults(&def.schema, object);
+        }
+        Ok(())
+    }
+
+    fn default(&self, def: &ResourceDef, object: &mut Value) {
+        schema::fill_defaults(&def.schema, object);
+        if !def.builtin {
+            return;
+        }
+        if def.kind == "Secret"
+            && let Some(plain) = object.as_object_mut().and_then(|o| o.remove("stringData"))
+        {
+            for (key, value) in plain.as_object().into_iter().flatten() {
+                let bytes = k8s_openapi::ByteString(value.as_str().unwrap_or_default().as_bytes().to_vec());
+                object["data"][key.as_str()] = json!(bytes);
+            }
+        }
+        clean_builtin(object);
+        match def.kind.as_str() {
+            "Ingress" if object["status"]["loadBalancer"].is_null() => {
+                object["status"] = json!({ "loadBalancer": {} });
+            }
+            "Namespace" => {
+                let name = object["metadata"]["name"].clone();
+                object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+                if object["status"]["phase"].is_null() {
+                    object["status"]["phase"] = json!("Active");
+                }
+                if object["spec"]["finalizers"].is_null() {
+                    object["spec"]["finalizers"] = json!(["kubernetes"]);
+                }
+            }
+            "CustomResourceDefinition" => {
+                if object["spec"]["names"]["singular"].is_null()
+                    && object["spec"]["names"]["kind"].is_string()
+                {
+                    let kind = object["spec"]["names"]["kind"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_lowercase();
+                    object["spec"]["names"]["singular"] = json!(kind);
+                    object["spec"]["names"]["listKind"] = json!(format!(
+                        "{}List",
+                        object["spec"]["names"]["kind"].as_str().unwrap_or_default()
+                    ));
+                }
+                if object["spec"]["conversion"].is_null() {
+                    object["spec"]["conversion"] = json!({ "strategy": "None" });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_identity(&self, target: &Target<'_>, object: &Value) -> Result<(), Failure> {
+        let def = target.def;
+        if !object.is_object() {
+            return Err(Failure::bad_request("the body is no object"));
+        }
+        let kind = object["kind"].as_str().unwrap_or(&def.kind);
+        let api_version = object["apiVersion"].as_str().unwrap_or_default();
+        if kind != def.kind || (!api_version.is_empty() && api_version != def.api_version()) {
+            return Err(Failure::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): {api_version}, Kind={kind}",
+                def.kind
+            )));
+        }
+        let (name, namespace) = (text(object, "name"), text(object, "namespace"));
+        if !target.name.is_empty() && !name.is_empty() && name != target.name {
+            return Err(Failure::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                target.name
+            )));
+        }
+        if def.namespaced && !namespace.is_empty() && namespace != target.namespace {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate(&self, target: &Target<'_>, object: &Value) -> Result<(), Failure> {
+        let def = target.def;
+        let mut causes = Vec::new();
+        validate_metadata(object, &mut causes);
+        schema::invalid(&def.schema, &without_metadata(object), "", &mut causes);
+        if let Some(check) = def.check
+            && causes.is_empty()
+        {
+            check(object, &mut causes);
+        }
+        if causes.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::invalid(def, target.name, &causes))
+        }
+    }
+
+    // ---- deletion ----
+
+    pub(crate) fn delete(
+        &mut self,
+        target: &Target<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
+        let def = target.def;
+        let id = target.id();
+        let Some(live) = self.get(&id) else {
+            return Err(Failure::not_found(def, target.name));
+        };
+        if let Some(uid) = &options.uid
+            && uid != text(&live, "uid")
+        {
+            return Err(Failure::conflict(
+                def,
+                target.name,
+                format!(
+                    "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+                    text(&live, "uid")
+                ),
+            ));
+        }
+        if let Some(version) = &options.resource_version
+            && version != text(&live, "resourceVersion")
+        {
+            return Err(Failure::conflict(
+                def,
+                target.name,
+                format!(
+                    "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+                    text(&live, "resourceVersion")
+                ),
+            ));
+        }
+        if options.dry_run {
+            return Ok(Deleted::Gone(live));
+        }
+        let out = self.start_deletion(&id, &live, options.propagation.as_deref());
+        self.settle();
+        Ok(out)
+    }
+
+    fn start_deletion(&mut self, id: &Id, live: &Arc<Value>, propagation: Option<&str>) -> Deleted {
+        let extra = match propagation {
+            Some("Foreground") => Some(FOREGROUND),
+            Some("Orphan") => Some(ORPHAN),
+            _ => None,
+        };
+        let waits = !finalizers(live).is_empty() || extra.is_some() || is_namespace(id) || is_crd(id);
+        if !waits {
+            return match self.remove(id) {
+                Some(last) => Deleted::Gone(last),
+                None => Deleted::Gone(live.clone()),
+            };
+        }
+        if is_terminating(live) {
+            return Deleted::Terminating(live.clone());
+        }
+        let mut object = (**live).clone();
+        object["metadata"]["deletionTimestamp"] = json!(self.now());
+        if !is_namespace(id) {
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        }
+        if let Some(generation) = object["metadata"]["generation"].as_i64() {
+            object["metadata"]["generation"] = json!(generation + 1);
+        }
+        if let Some(extra) = extra {
+            let mut all: Vec<String> = finalizers(live).iter().map(|f| (*f).to_owned()).collect();
+            all.push(extra.to_owned());
+            object["metadata"]["finalizers"] = json!(all);
+        }
+        if is_namespace(id) {
+            object["status"]["phase"] = json!("Terminating");
+        }
+        if is_crd(id) {
+            let now = self.now();
+            let conditions = object["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let mut conditions: Vec<Value> = conditions
+                .into_iter()
+                .filter(|c| c["type"] != "Terminating")
+                .collect();
+            conditions.push(json!({
+                "type": "Terminating",
+                "status": "True",
+                "reason": "InstanceDeletionInProgress",
+                "message": "CustomResource deletion is in progress",
+                "lastTransitionTime": now,
+            }));
+            object["status"]["conditions"] = json!(conditions);
+        }
+        let object = self.commit(id, object);
+        self.gc_queue.push_back(id.clone());
+        Deleted::Terminating(object)
+    }
+
+    /// Marks a namespace as terminating and leaves it so, contents included.
+    pub(crate) fn hold_namespace(&mut self, name: &str) {
+        self.held.insert(name.to_owned());
+        let id = namespace_id(name);
+        if let Some(live) = self.get(&id) {
+            self.start_deletion(&id, &live, None);
+        }
+    }
+
+    // ---- the controllers of the control plane ----
+
+    fn settle(&mut self) {
+        if self.gc == Gc::Immediate {
+            self.collect_garbage();
+        }
+        self.finish_namespaces();
+        self.finish_crds();
+    }
+
+    /// Deletes what has lost its owners and finishes foreground and orphaning deletions.
+    pub(crate) fn collect_garbage(&mut self) {
+        while let Some(id) = self.gc_queue.pop_front() {
+            let Some(object) = self.get(&id) else { continue };
+            if is_terminating(&object) {
+                self.finish_propagation(&id, &object);
+            }
+            let Some(object) = self.get(&id) else { continue };
+            self.collect(&id, &object);
+        }
+    }
+
+    fn finish_propagation(&mut self, id: &Id, object: &Arc<Value>) {
+        let uid = text(object, "uid").to_owned();
+        let dependents: Vec<Id> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
+        let done = if finalizers(object).contains(&ORPHAN) {
+            for dependent in &dependents {
+                self.strip_owners(dependent, std::slice::from_ref(&uid));
+            }
+            Some(ORPHAN)
+        } else if finalizers(object).contains(&FOREGROUND) {
+            for dependent in &dependents {
+                if let Some(live) = self.get(dependent) {
+                    self.start_deletion(dependent, &live, None);
+                }
+            }
+            let all_gone = dependents.iter().all(|d| self.get(d).is_none());
+            all_gone.then_some(FOREGROUND)
+        } else {
+            None
+        };
+        if let Some(done) = done {
+            self.drop_finalizer(id, done);
+        }
+    }
+
+    fn drop_finalizer(&mut self, id: &Id, finalizer: &str) {
+        let Some(live) = self.get(id) else { return };
+        let left: Vec<&str> = finalizers(&live)
+            .into_iter()
+            .filter(|f| *f != finalizer)
+            .collect();
+        if left.is_empty() {
+            self.remove(id);
+            return;
+        }
+        let mut object = (*live).clone();
+        object["metadata"]["finalizers"] = json!(left);
+        self.commit(id, object);
+    }
+
+    fn strip_owners(&mut self, id: &Id, uids: &[String]) {
+        let Some(live) = self.get(id) else { return };
+        let mut object = (*live).clone();
+        let mut gone = FieldSet::default();
+        if let Some(list) = object["metadata"]["ownerReferences"].as_array_mut() {
+            list.retain(|o| !uids.iter().any(|u| o["uid"] == u.as_str()));
+        }
+        for uid in uids {
+            gone.insert(&[
+                "f:metadata".to_owned(),
+                "f:ownerReferences".to_owned(),
+                format!("k:{}", json!({ "uid": uid })),
+            ]);
+        }
+        let mut owners = Owners::of(&object);
+        owners.disown(&gone);
+        object["metadata"]["managedFields"] = owners.to_json();
+        clean_metadata(&mut object);
+        self.commit(id, object);
+    }
+
+    fn collect(&mut self, id: &Id, object: &Arc<Value>) {
+        let owners = object["metadata"]["ownerReferences"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        if owners.is_empty() {
+            return;
+        }
+        let mut absent = Vec::new();
+        for owner in &owners {
+            let field = |name: &str| owner[name].as_str().unwrap_or_default();
+            if self.dead.contains(field("uid")) {
+                absent.push(field("uid").to_owned());
+                continue;
+            }
+            // An owner of a kind that is not served may well exist: leave the child alone.
+            let Some(def) = self.def_of(field("apiVersion"), field("kind")) else {
+                continue;
+            };
+            let place = Id {
+                resource: (def.group.clone(), def.plural.clone()),
+                namespace: if def.namespaced {
+                    id.namespace.clone()
+                } else {
+                    String::new()
+                },
+                name: field("name").to_owned(),
+            };
+            if self.get(&place).is_none_or(|o| text(&o, "uid") != field("uid")) {
+                absent.push(field("uid").to_owned());
+            }
+        }
+        if absent.len() == owners.len() {
+            self.start_deletion(id, object, None);
+        } else if !absent.is_empty() {
+            self.strip_owners(id, &absent);
+        }
+    }
+
+    fn finish_namespaces(&mut self) {
+        let terminating: Vec<String> = self
+            .list(&namespace_id("").resource, "")
+            .iter()
+            .filter(|ns| is_terminating(ns))
+            .map(|ns| text(ns, "name").to_owned())
+            .filter(|name| !self.held.contains(name))
+            .collect();
+        for namespace in terminating {
+            let resources: Vec<Resource> = self.objects.keys().cloned().collect();
+            let mut left = false;
+            for resource in resources {
+                for id in self
+                    .ids(&resource)
+                    .into_iter()
+                    .filter(|id| id.namespace == namespace)
+                {
+                    if let Some(live) = self.get(&id) {
+                        self.start_deletion(&id, &live, None);
+                    }
+                    left |= self.get(&id).is_some();
+                }
+            }
+            if !left {
+                self.remove(&namespace_id(&namespace));
+            }
+        }
+    }
+
+    fn finish_crds(&mut self) {
+        let resource = (CRD_GROUP.to_owned(), "customresourcedefinitions".to_owned());
+        for id in self.ids(&resource) {
+            let Some(crd) = self.get(&id).filter(|crd| is_terminating(crd)) else {
+                continue;
+            };
+            let of = (
+                crd["spec"]["group"].as_str().unwrap_or_default().to_owned(),
+                crd["spec"]["names"]["plural"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned(),
+            );
+            self.closing.insert(of.clone());
+            for instance in self.ids(&of) {
+                if let Some(live) = self.get(&instance) {
+                    self.start_deletion(&instance, &live, None);
+                }
+            }
+            if self.ids(&of).is_empty() && finalizers(&crd).is_empty() {
+                self.remove(&id);
+            }
+        }
+        if self.gc == Gc::Immediate && !self.gc_queue.is_empty() {
+            self.collect_garbage();
+        }
+    }
+
+    /// Serves the kinds of a CRD object and says so in its status.
+    fn sync_crd(&mut self, id: &Id, previous: Option<&Value>) {
+        let Some(crd) = self.get(id) else { return };
+        let defs = ResourceDef::from_crd(&crd);
+        let resource = (
+            crd["spec"]["group"].as_str().unwrap_or_default().to_owned(),
+            crd["spec"]["names"]["plural"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        );
+        if previous.is_some_and(|old| old["spec"] != crd["spec"]) {
+            // A changed CRD ends the watches of its kind, and their resource versions are worth nothing afterwards.
+            self.watchers.close(&resource, None);
+            self.compacted_of.insert(resource.clone(), self.revision);
+            self.history.remove(&resource);
+        }
+        self.defs
+            .retain(|d| !(d.group == resource.0 && d.plural == resource.1));
+        for def in defs {
+            self.serve(def);
+        }
+        let now = self.now();
+        let mut object = (*crd).clone();
+        let stored: Vec<Value> = crd["spec"]["versions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|v| v["storage"] == true)
+            .map(|v| v["name"].clone())
+            .collect();
+        let condition = |kind: &str, reason: &str, message: &str| json!({ "type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now });
+        object["status"]["acceptedNames"] = crd["spec"]["names"].clone();
+        if object["status"]["storedVersions"].is_null() {
+            object["status"]["storedVersions"] = json!(stored);
+        }
+        if object["status"]["conditions"].is_null() {
+            object["status"]["conditions"] = json!([
+                condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+                condition(
+                    "Established",
+                    "InitialNamesAccepted",
+                    "the initial names have been accepted"
+                ),
+            ]);
+        }
+        if object != *crd {
+            self.commit(id, object);
+        }
+    }
+}
+
+pub(crate) fn namespace_id(name: &str) -> Id {
+    Id {
+        resource: (String::new(), "namespaces".to_owned()),
+        namespace: String::new(),
+        name: name.to_owned(),
+    }
+}
+
+fn uid_mismatch(uid: &str) -> String {
+    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found")
+}
+
+/// A resourceVersion of a body: absent, null and empty are 0; anything that is no number is an internal error.
+fn parse_version(value: &Value) -> Result<u64, Failure> {
+    match value.as_str() {
+        None | Some("") => Ok(0),
+        Some(text) => text.parse().map_err(|_| {
+            Failure::internal(format!(
+                "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        }),
+    }
+}
+
+fn without_metadata(object: &Value) -> Value {
+    let mut out = object.clone();
+    if let Some(fields) = out.as_object_mut() {
+        fields.remove("metadata");
+        fields.remove("apiVersion");
+        fields.remove("kind");
+    }
+    out
+}
+
+fn content_changed(def: &ResourceDef, old: &Value, new: &Value) -> bool {
+    let content = |object: &Value| {
+        let mut out = without_metadata(object);
+        if def.status_subresource
+            && let Some(fields) = out.as_object_mut()
+        {
+            fields.remove("status");
+        }
+        out
+    };
+    content(old) != content(new)
+}
+
+fn same_but_times(old: &Value, new: &Value) -> bool {
+    let timeless = |object: &Value| {
+        let mut out = object.clone();
+        out["apiVersion"] = Value::Null;
+        for entry in out["metadata"]["managedFields"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            if let Some(fields) = entry.as_object_mut() {
+                fields.remove("time");
+            }
+        }
+        out
+    };
+    let (mut old, mut new) = (timeless(old), timeless(new));
+    let owners = |v: &mut Value| {
+        let mut list = v["metadata"]["managedFields"].take();
+        if let Some(items) = list.as_array_mut() {
+            items.sort_by_key(Value::to_string);
+        }
+        if let Some(meta) = v["metadata"].as_object_mut() {
+            meta.remove("managedFields");
+        }
+        list
+    };
+    owners(&mut old) == owners(&mut new) && old == new
+}
+
+fn wrong_type_of_builtin(def: &ResourceDef, object: &Value) -> Option<String> {
+    let mut pruned = object.clone();
+    schema::prune(&def.schema, &mut pruned);
+    let error = schema::apply_error(&def.schema, &pruned, "")?;
+    (!error.contains("associative list")).then(|| {
+        format!(
+            "{} in version {:?} cannot be handled as a {}: json: cannot unmarshal: {error}",
+            def.kind, def.version, def.kind
+        )
+    })
+}
+
+fn validate_metadata(object: &Value, causes: &mut Vec<Cause>) {
+    let meta = &object["metadata"];
+    let name = meta["name"].as_str().unwrap_or_default();
+    let fits = !name.is_empty()
+        && name.len() <= 253
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.ends_with(|c: char| c.is_ascii_alphanumeric());
+    if !fits {
+        causes.push(Cause::invalid(
+            "metadata.name",
+            format!("Invalid value: {name:?}: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"),
+        ));
+    }
+    for (key, value) in meta["labels"].as_object().into_iter().flatten() {
+        match value.as_str() {
+            Some(text) if text.len() > 63 => causes.push(Cause::invalid(
+                "metadata.labels",
+                format!("Invalid value: {text:?}: must be no more than 63 bytes"),
+            )),
+            Some(text) => {
+                let ok = text.is_empty()
+                    || (text
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+                        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+                        && text.ends_with(|c: char| c.is_ascii_alphanumeric()));
+                if !ok {
+                    causes.push(Cause::invalid(
+                        "metadata.labels",
+                        format!("Invalid value: {text:?}: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"),
+                    ));
+                }
+            }
+            None => causes.push(Cause::of_type(
+                &format!("metadata.labels.{key}"),
+                "Invalid value: must be of type string".into(),
+            )),
+        }
+    }
+    let size: usize = meta["annotations"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| k.len() + v.as_str().map_or(0, str::len))
+        .sum();
+    if size > 262_144 {
+        causes.push(Cause::new(
+            "FieldValueTooLong",
+            "metadata.annotations",
+            "Too long: may not be more than 262144 bytes".into(),
+        ));
+    }
+    let owners = meta["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+    if owners.iter().filter(|o| o["controller"] == true).count() > 1 {
+        causes.push(Cause::invalid(
+            "metadata.ownerReferences",
+            "Invalid value: Only one reference can have Controller set to true".into(),
+        ));
+    }
+    for (i, owner) in owners.iter().enumerate() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if owner[field].as_str().unwrap_or_default().is_empty() {
+                causes.push(Cause::invalid(
+                    &format!("metadata.ownerReferences[{i}].{field}"),
+                    format!("Invalid value: \"\": {field} must not be empty"),
+                ));
+            }
+        }
+    }
+}

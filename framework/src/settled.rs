@@ -71,6 +71,24 @@ pub enum ChildState {
     Held(HoldReason),
 }
 
+impl ChildState {
+    /// Stable label for metrics.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Unchanged => "unchanged",
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Waiting => "waiting",
+            Self::Absent => "absent",
+            Self::Removed => "removed",
+            Self::Foreign { .. } => "foreign",
+            Self::Contested { .. } => "contested",
+            Self::Failed(..) => "failed",
+            Self::Held(_) => "held",
+        }
+    }
+}
+
 impl Children {
     /// The child of this kind and name, if the plan named it.
     pub fn find(&self, kind: &ApiKind, name: &str) -> Option<&SettledChild> {

@@ -15,7 +15,7 @@ use crate::{
         finalizer::FinalizerLayer,
         leader_gate::{LeaderGateLayer, Lease},
         metadata::{MetadataLayer, OperatorMetadata},
-        metrics::{MetricsLayer, ReconcileMetrics},
+        metrics::MetricsLayer,
         owned_children::{Owned, OwnedChildrenLayer},
         planner::PlannerService,
         policy::{Backoff, PolicyLayer},
@@ -23,6 +23,7 @@ use crate::{
         trace::TraceLayer,
     },
     owner::OwnerWriter,
+    runtime::Metrics,
 };
 
 /// The inner net: a plan or an effect that takes longer becomes a condition.
@@ -47,7 +48,7 @@ pub struct Parts<P: Planner> {
     /// Whether this process may act.
     pub lease: Arc<dyn Lease>,
     /// Counters.
-    pub metrics: ReconcileMetrics,
+    pub metrics: Metrics,
     /// Failures per object.
     pub backoff: Backoff,
 }
@@ -76,7 +77,7 @@ where
         BoxCloneSyncService::new(
             ServiceBuilder::new()
                 .layer(TraceLayer(P::NAME))
-                .layer(MetricsLayer::new(P::NAME, self.metrics))
+                .layer(MetricsLayer::new(P::NAME, &self.metrics))
                 .layer(PolicyLayer(self.backoff))
                 .layer(LeaderGateLayer(self.lease))
                 .layer(CatchPanicLayer)
@@ -103,7 +104,7 @@ where
         BoxCloneSyncService::new(
             ServiceBuilder::new()
                 .layer(TraceLayer(P::NAME))
-                .layer(MetricsLayer::new(P::NAME, self.metrics))
+                .layer(MetricsLayer::new(P::NAME, &self.metrics))
                 .layer(PolicyLayer(self.backoff))
                 .layer(LeaderGateLayer(self.lease))
                 .layer(CatchPanicLayer)

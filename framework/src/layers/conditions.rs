@@ -297,6 +297,8 @@ impl Reporting {
                         reason: "StatusOwnedByAnother".into(),
                         message: text,
                     });
+                    // Said even on the first look: nothing else tells of it.
+                    written = true;
                     break;
                 }
                 Err(StatusError::Gone) => return Ok(()),
@@ -417,4 +419,279 @@ fn transition_notes(change: &StatusChange, report: &Report) -> Vec<Note> {
             },
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Verdict,
+        layers::tests::{TOY_API, Toy, object},
+        settled::SettledChild,
+        status_writer::StatusAnswer,
+    };
+    use async_trait::async_trait;
+    use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+    use serde_json::json;
+    use std::collections::VecDeque;
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    /// Answers with `answers` in turn, then with success; records bodies and events.
+    #[derive(Clone, Default)]
+    struct Seam {
+        answers: Arc<Mutex<VecDeque<StatusError>>>,
+        written: Arc<Mutex<Vec<(String, Value)>>>,
+        events: Arc<Mutex<Vec<Note>>>,
+    }
+    #[async_trait]
+    impl StatusWriter for Seam {
+        async fn apply(
+            &self,
+            _: &StatusContract,
+            _: Target<'_>,
+            version: &str,
+            body: &Value,
+        ) -> Result<StatusAnswer, StatusError> {
+            self.written
+                .lock()
+                .unwrap()
+                .push((version.to_owned(), body.clone()));
+            match self.answers.lock().unwrap().pop_front() {
+                Some(error) => Err(error),
+                None => Ok(StatusAnswer {
+                    version: (version.parse::<u64>().unwrap() + 1).to_string(),
+                    conditions: serde_json::from_value(body["conditions"].clone()).unwrap_or_default(),
+                }),
+            }
+        }
+        async fn remove_condition(
+            &self,
+            _: &StatusContract,
+            _: Target<'_>,
+            _: &str,
+            _: usize,
+        ) -> Result<StatusAnswer, StatusError> {
+            Err(StatusError::Gone)
+        }
+    }
+    #[async_trait]
+    impl EventSink for Seam {
+        async fn publish(&self, _: &ObjectReference, note: &Note) {
+            self.events.lock().unwrap().push(note.clone());
+        }
+    }
+    impl Seam {
+        fn failing(answers: impl IntoIterator<Item = StatusError>) -> Self {
+            let seam = Self::default();
+            seam.answers.lock().unwrap().extend(answers);
+            seam
+        }
+        fn bodies(&self) -> Vec<Value> {
+            self.written
+                .lock()
+                .unwrap()
+                .iter()
+                .map(|(_, body)| body.clone())
+                .collect()
+        }
+        fn reasons(&self) -> Vec<String> {
+            self.events
+                .lock()
+                .unwrap()
+                .iter()
+                .map(|n| format!("{} {}", n.reason, n.warning))
+                .collect()
+        }
+    }
+
+    type Answer = Result<Settled<u32>, ReconcileError>;
+    type Stack = tower::util::BoxCloneSyncService<Request<ConfigMap>, Outcome, ReconcileError>;
+
+    /// The layer alone around an inner service that always answers this.
+    fn stack(seam: &Seam, answer: impl Fn() -> Answer + Send + Sync + Clone + 'static) -> Stack {
+        const CONTRACT: StatusContract = StatusContract {
+            manager: "kit",
+            conditions: &["Ready"],
+            fields: &["size"],
+        };
+        let reporting = Reporting::new(CONTRACT, Arc::new(seam.clone()), Arc::new(seam.clone()));
+        Stack::new(
+            ServiceBuilder::new()
+                .layer(ConditionsLayer::<Toy>::new(Arc::new(reporting)))
+                .service(service_fn(move |_| {
+                    let answer = answer();
+                    async move { answer }
+                })),
+        )
+    }
+    fn fine() -> Answer {
+        Ok(Settled {
+            verdict: Verdict::Report(7),
+            children: Children::default(),
+            requeue: None,
+            released: false,
+            owner_version: None,
+        })
+    }
+    fn with_child(state: ChildState) -> Answer {
+        let child = SettledChild {
+            kind: TOY_API,
+            namespace: "ns".into(),
+            name: "n".into(),
+            state,
+            live: None,
+        };
+        fine().map(|settled| Settled {
+            children: Children(vec![child]),
+            ..settled
+        })
+    }
+
+    #[tokio::test]
+    async fn a_report_is_written_once_though_the_cache_lags() {
+        let seam = Seam::default();
+        let stack = stack(&seam, fine);
+        assert_eq!(stack.clone().oneshot(object("n")).await, Ok(Outcome::Done));
+        // The same object again: the cache has not seen the write, and no event is repeated.
+        assert_eq!(stack.clone().oneshot(object("n")).await, Ok(Outcome::Done));
+        assert_eq!(seam.bodies().len(), 1);
+        assert_eq!(seam.bodies()[0]["conditions"][0]["reason"], "Fine");
+        assert_eq!(seam.reasons(), ["Fine false"]);
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_said_on_the_object_and_passed_on() {
+        let seam = Seam::default();
+        let error = ReconcileError::new(ErrorClass::Timeout, "too slow");
+        let failing = error.clone();
+        let result = stack(&seam, move || Err(failing.clone()))
+            .oneshot(object("n"))
+            .await;
+        assert_eq!(result, Err(error));
+        assert_eq!(seam.bodies()[0]["conditions"][0]["message"], "too slow");
+        assert_eq!(seam.reasons(), ["Failed true"]);
+    }
+
+    #[tokio::test]
+    async fn a_failed_child_is_said_and_its_class_passed_on() {
+        let seam = Seam::default();
+        let answer = || with_child(ChildState::Failed(ErrorClass::Forbidden, "no right".into()));
+        let error = stack(&seam, answer).oneshot(object("n")).await.unwrap_err();
+        assert_eq!(error, ReconcileError::new(ErrorClass::Forbidden, "no right"));
+        assert_eq!(seam.bodies().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_the_next_look_mends_is_not_said() {
+        for (class, attempt, said) in [
+            (ErrorClass::Conflict, 0, 0),
+            (ErrorClass::Conflict, 3, 1),
+            (ErrorClass::NotReady, 9, 0),
+            (ErrorClass::Shutdown, 9, 0),
+        ] {
+            let seam = Seam::default();
+            let mut request = object("n");
+            request.attempt = attempt;
+            let answer = move || with_child(ChildState::Failed(class, "x".into()));
+            assert!(stack(&seam, answer).oneshot(request).await.is_err());
+            assert_eq!(seam.bodies().len(), said, "{class:?} {attempt}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_write_must_find_the_version_that_was_planned_from_or_patched_to() {
+        let seam = Seam::default();
+        stack(&seam, fine).oneshot(object("n")).await.unwrap();
+        let patched = || {
+            fine().map(|s| Settled {
+                owner_version: Some("9".into()),
+                ..s
+            })
+        };
+        stack(&seam, patched).oneshot(object("n")).await.unwrap();
+        let versions: Vec<_> = seam
+            .written
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(v, _)| v.clone())
+            .collect();
+        assert_eq!(versions, ["5", "9"]);
+    }
+
+    #[tokio::test]
+    async fn each_refusal_of_the_write_has_its_end() {
+        let end = |error| async move {
+            let seam = Seam::failing([error]);
+            let result = stack(&seam, fine).oneshot(object("n")).await.map_err(|e| e.class);
+            (result, seam.reasons())
+        };
+        assert_eq!(end(StatusError::Stale).await, (Err(ErrorClass::Conflict), vec![]));
+        assert_eq!(end(StatusError::Gone).await, (Ok(Outcome::Done), vec![]));
+        let failed = StatusError::Failed(ReconcileError::new(ErrorClass::Transient, "x"));
+        assert_eq!(end(failed).await, (Err(ErrorClass::Transient), vec![]));
+        let (result, reasons) = end(StatusError::OwnedByAnother("them".into())).await;
+        assert_eq!(
+            (result, reasons.len()),
+            (Ok(Outcome::Done), 0),
+            "said once something changed, see below"
+        );
+    }
+
+    #[test]
+    fn what_the_schema_does_not_know_is_left_out_for_ever() {
+        let reporting = Reporting::new(
+            StatusContract {
+                manager: "kit",
+                conditions: &[],
+                fields: &["where"],
+            },
+            Arc::new(Seam::default()),
+            Arc::new(Seam::default()),
+        );
+        reporting
+            .undeclared
+            .lock()
+            .unwrap()
+            .extend([".status.where.a".to_owned(), ".status.where.l.x".to_owned()]);
+        let value = json!({"a": 1, "b": 2, "l": [{"x": 1, "y": 2}]});
+        let mut report = Report::new(Outcome::Done).field("where", StatusField::Set(value));
+        reporting.cut(&mut report);
+        assert_eq!(
+            report.fields,
+            [("where", StatusField::Set(json!({"b": 2, "l": [{"y": 2}]})))]
+        );
+        reporting
+            .undeclared
+            .lock()
+            .unwrap()
+            .insert(".status.where".to_owned());
+        reporting.cut(&mut report);
+        assert_eq!(report.fields, []);
+    }
+
+    #[tokio::test]
+    async fn an_unknown_field_never_costs_the_condition() {
+        let seam = Seam::failing([StatusError::Undeclared(vec![".status.size.x".into()])]);
+        assert_eq!(stack(&seam, fine).oneshot(object("n")).await, Ok(Outcome::Done));
+        assert_eq!(seam.bodies().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_contest_is_an_event_and_a_slow_retry() {
+        let seam = Seam::default();
+        let answer = || {
+            let retry = std::time::Duration::from_secs(300);
+            with_child(ChildState::Contested {
+                manager: "them".into(),
+                retry,
+            })
+        };
+        let outcome = stack(&seam, answer).oneshot(object("n")).await.unwrap();
+        assert_eq!(
+            outcome,
+            Outcome::RequeueAfter(std::time::Duration::from_secs(300))
+        );
+        assert!(seam.reasons().contains(&"ContestedField true".to_owned()));
+    }
 }

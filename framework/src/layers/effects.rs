@@ -111,3 +111,65 @@ where
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Verdict,
+        layers::tests::{OwnerLog, Toy, object},
+        owner::OwnerWrite,
+        settled::Children,
+    };
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    /// Notes its doing on the owner and doubles the verdict.
+    struct Doubling;
+    impl Effects<Toy> for Doubling {
+        async fn perform(
+            &self,
+            request: &Request<ConfigMap>,
+            mut settled: Settled<u32>,
+            owner: &OwnerPatch,
+        ) -> Result<Settled<u32>, ReconcileError> {
+            owner.annotate("kit/doing", Some("it")).await?;
+            if let Verdict::Report(n) = &mut settled.verdict {
+                *n *= 2;
+            }
+            settled.released = request.deleting;
+            Ok(settled)
+        }
+    }
+
+    #[tokio::test]
+    async fn effects_run_after_the_children_and_their_patch_moves_the_owner_on() {
+        let log = OwnerLog::default();
+        let inner = service_fn(|_| async {
+            Ok(Settled {
+                verdict: Verdict::Report(21),
+                children: Children::default(),
+                requeue: None,
+                released: false,
+                owner_version: None,
+            })
+        });
+        let layer = EffectsLayer::<Toy, _>::new(Arc::new(Doubling), Arc::new(log.clone()), "kit");
+        let settled = ServiceBuilder::new()
+            .layer(layer)
+            .service(inner)
+            .oneshot(object("n"))
+            .await
+            .unwrap();
+        assert_eq!(settled.verdict, Verdict::Report(42));
+        assert_eq!(settled.owner_version.as_deref(), Some("6"));
+        let value = Some("it".to_owned());
+        assert_eq!(
+            log.writes(),
+            [OwnerWrite::Annotation {
+                key: "kit/doing".into(),
+                value
+            }]
+        );
+    }
+}

@@ -3,140 +3,120 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use pin_project_lite::pin_project;
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
-};
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use crate::{ErrorClass, Outcome, ReconcileError, Request};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Controller {
-    controller: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Result_ {
-    controller: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Class {
-    controller: &'static str,
-    class: &'static str,
-}
-
-/// Counters of all controllers.
-#[derive(Clone, Debug)]
-pub struct ReconcileMetrics {
-    active: Family<Controller, Gauge>,
-    duration: Family<Controller, Histogram, fn() -> Histogram>,
-    total: Family<Result_, Counter>,
-    errors: Family<Class, Counter>,
-    panics: Family<Controller, Counter>,
-}
-
-fn buckets() -> Histogram {
-    Histogram::new([
-        0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-    ])
-}
-
-impl Default for ReconcileMetrics {
-    fn default() -> Self {
-        Self {
-            active: Family::default(),
-            duration: Family::new_with_constructor(buckets as fn() -> Histogram),
-            total: Family::default(),
-            errors: Family::default(),
-            panics: Family::default(),
-        }
-    }
-}
-
-impl ReconcileMetrics {
-    /// Registers the families; their names start with the registry's prefix.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register("reconcile_active", "Reconciles that run now", self.active.clone());
-        registry.register(
-            "reconcile_duration_seconds",
-            "Time that a reconcile took",
-            self.duration.clone(),
-        );
-        registry.register("reconcile", "Reconciles by result", self.total.clone());
-        registry.register(
-            "reconcile_errors",
-            "Failed reconciles by class",
-            self.errors.clone(),
-        );
-        registry.register(
-            "reconcile_panics",
-            "Reconciles that panicked",
-            self.panics.clone(),
-        );
-    }
-}
+use crate::{
+    ErrorClass, Outcome, ReconcileError, Request,
+    runtime::{
+        Metrics as Registry,
+        metrics::{ClassLabel, ControllerLabel, ResultLabel},
+    },
+};
 
 /// Layer of [`Metrics`].
-#[derive(Clone, Debug)]
-pub struct MetricsLayer {
+#[derive(Clone)]
+pub struct MetricsLayer(Arc<Counters>);
+
+/// The counters of one controller; those of every no-op are looked up once.
+struct Counters {
     controller: &'static str,
-    metrics: ReconcileMetrics,
+    active: Gauge,
+    duration: Histogram,
+    done: Counter,
+    all: Registry,
 }
 
 impl MetricsLayer {
     /// Counts under the label `controller`.
-    pub fn new(controller: &'static str, metrics: ReconcileMetrics) -> Self {
-        Self { controller, metrics }
+    pub fn new(controller: &'static str, metrics: &Registry) -> Self {
+        let label = ControllerLabel {
+            controller: controller.to_owned(),
+        };
+        Self(Arc::new(Counters {
+            controller,
+            active: metrics.reconcile_active.get_or_create_owned(&label),
+            duration: metrics.reconcile_duration.get_or_create_owned(&label),
+            done: metrics.reconciles.get_or_create_owned(&ResultLabel {
+                controller: label.controller,
+                result: Outcome::Done.label(),
+            }),
+            all: metrics.clone(),
+        }))
     }
 }
 
 impl<S> Layer<S> for MetricsLayer {
     type Service = Metrics<S>;
     fn layer(&self, inner: S) -> Self::Service {
-        let label = Controller {
-            controller: self.controller,
-        };
         Metrics {
             inner,
-            controller: self.controller,
-            active: self.metrics.active.get_or_create_owned(&label),
-            duration: self.metrics.duration.get_or_create_owned(&label),
-            done: self.metrics.total.get_or_create_owned(&Result_ {
-                controller: self.controller,
-                result: Outcome::Done.label(),
-            }),
-            metrics: self.metrics.clone(),
+            counters: Arc::clone(&self.0),
         }
     }
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Metrics<S> {
     inner: S,
-    controller: &'static str,
-    active: Gauge,
-    duration: Histogram,
-    // The common result, looked up once.
-    done: Counter,
-    metrics: ReconcileMetrics,
+    counters: Arc<Counters>,
+}
+
+impl Counters {
+    fn count(&self, result: &Result<Outcome, ReconcileError>) {
+        let controller = || self.controller.to_owned();
+        let class = match result {
+            Ok(Outcome::Done) => {
+                self.done.inc();
+                return;
+            }
+            Ok(Outcome::Failed { class, .. }) => *class,
+            Ok(outcome) => {
+                let label = ResultLabel {
+                    controller: controller(),
+                    result: outcome.label(),
+                };
+                self.all.reconciles.get_or_create(&label).inc();
+                return;
+            }
+            Err(error) => error.class,
+        };
+        self.all
+            .reconciles
+            .get_or_create(&ResultLabel {
+                controller: controller(),
+                result: "error",
+            })
+            .inc();
+        let label = ClassLabel {
+            controller: controller(),
+            class: class.label(),
+        };
+        self.all.reconcile_errors.get_or_create(&label).inc();
+        if class == ErrorClass::Panic {
+            self.all
+                .reconcile_panics
+                .get_or_create(&ControllerLabel {
+                    controller: controller(),
+                })
+                .inc();
+        }
+    }
 }
 
 /// In `active` for as long as it lives.
-struct Active(Gauge);
+struct Active(Arc<Counters>);
 
 impl Drop for Active {
     fn drop(&mut self) {
-        self.0.dec();
+        self.0.active.dec();
     }
 }
 
@@ -153,16 +133,12 @@ where
     }
 
     fn call(&mut self, request: Request<K>) -> Self::Future {
-        self.active.inc();
-        let active = Active(self.active.clone());
+        self.counters.active.inc();
+        let active = Active(Arc::clone(&self.counters));
         MetricsFuture {
             inner: self.inner.call(request),
-            _active: active,
+            active,
             started: Instant::now(),
-            controller: self.controller,
-            duration: self.duration.clone(),
-            done: self.done.clone(),
-            metrics: self.metrics.clone(),
         }
     }
 }
@@ -172,12 +148,8 @@ pin_project! {
     pub struct MetricsFuture<F> {
         #[pin]
         inner: F,
-        _active: Active,
+        active: Active,
         started: Instant,
-        controller: &'static str,
-        duration: Histogram,
-        done: Counter,
-        metrics: ReconcileMetrics,
     }
 }
 
@@ -190,50 +162,11 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let result = ready!(this.inner.poll(cx));
-        this.duration.observe(this.started.elapsed().as_secs_f64());
-        let controller = *this.controller;
-        let class = match &result {
-            Ok(Outcome::Failed { class, .. }) => Some(*class),
-            Ok(_) => None,
-            Err(error) => Some(error.class),
-        };
-        match (&result, class) {
-            (Ok(Outcome::Done), _) => {
-                this.done.inc();
-            }
-            (Ok(outcome), None) => {
-                this.metrics
-                    .total
-                    .get_or_create(&Result_ {
-                        controller,
-                        result: outcome.label(),
-                    })
-                    .inc();
-            }
-            (_, class) => {
-                let class = class.unwrap_or(ErrorClass::Transient);
-                this.metrics
-                    .total
-                    .get_or_create(&Result_ {
-                        controller,
-                        result: "error",
-                    })
-                    .inc();
-                this.metrics
-                    .errors
-                    .get_or_create(&Class {
-                        controller,
-                        class: class.label(),
-                    })
-                    .inc();
-                if class == ErrorClass::Panic {
-                    this.metrics
-                        .panics
-                        .get_or_create(&Controller { controller })
-                        .inc();
-                }
-            }
-        }
+        this.active
+            .0
+            .duration
+            .observe(this.started.elapsed().as_secs_f64());
+        this.active.0.count(&result);
         Poll::Ready(result)
     }
 }
@@ -241,22 +174,13 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use tower::{ServiceBuilder, ServiceExt, service_fn};
-
-    fn text(metrics: &ReconcileMetrics) -> String {
-        let mut registry = Registry::with_prefix("kit");
-        metrics.register(&mut registry);
-        let mut out = String::new();
-        prometheus_client::encoding::text::encode(&mut out, &registry).unwrap();
-        out
-    }
 
     #[tokio::test]
     async fn results_classes_and_panics_are_counted() {
-        let metrics = ReconcileMetrics::default();
+        let metrics = Registry::new("kit");
         let stack = ServiceBuilder::new()
-            .layer(MetricsLayer::new("c", metrics.clone()))
+            .layer(MetricsLayer::new("c", &metrics))
             .service(service_fn(|r: Request<Result<Outcome, ErrorClass>>| async move {
                 r.object
                     .as_ref()
@@ -274,7 +198,7 @@ mod tests {
         ] {
             let _ = stack.clone().oneshot(Request::new(Arc::new(answer))).await;
         }
-        let text = text(&metrics);
+        let text = metrics.encode();
         for line in [
             r#"kit_reconcile_total{controller="c",result="done"} 1"#,
             r#"kit_reconcile_total{controller="c",result="skipped"} 1"#,
@@ -291,18 +215,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_dropped_reconcile_is_not_active_any_more() {
-        let metrics = ReconcileMetrics::default();
+        let metrics = Registry::new("kit");
         let stack = ServiceBuilder::new()
-            .layer(MetricsLayer::new("c", metrics.clone()))
+            .layer(MetricsLayer::new("c", &metrics))
             .service(service_fn(|_: Request<()>| {
                 std::future::pending::<Result<Outcome, ReconcileError>>()
             }));
         let run = tokio::spawn(stack.oneshot(Request::new(Arc::new(()))));
-        while !text(&metrics).contains(r#"kit_reconcile_active{controller="c"} 1"#) {
+        while !metrics
+            .encode()
+            .contains(r#"kit_reconcile_active{controller="c"} 1"#)
+        {
             tokio::task::yield_now().await;
         }
         run.abort();
         let _ = run.await;
-        assert!(text(&metrics).contains(r#"kit_reconcile_active{controller="c"} 0"#));
+        assert!(
+            metrics
+                .encode()
+                .contains(r#"kit_reconcile_active{controller="c"} 0"#)
+        );
     }
 }

@@ -21,6 +21,7 @@ use crate::{
         squatter::Squatters,
         writer::WriteError,
     },
+    runtime::{Metrics, metrics::ApplyLabel},
     settled::SettledChild,
 };
 
@@ -37,6 +38,8 @@ pub struct Owned {
     pub writer: Arc<dyn ChildWriter>,
     /// What was written and not seen back.
     pub memory: WriteMemory,
+    /// Counters.
+    pub metrics: Metrics,
     /// Watches on foreign objects; without them only the slow retry notices that one went.
     pub squatters: Option<Squatters>,
 }
@@ -87,7 +90,7 @@ where
             if !plan.children.is_empty() {
                 let stamp = owned.stamp(object.as_ref())?;
                 for child in plan.children {
-                    children.push(match child {
+                    let child = match child {
                         ChildPlan::Want(desired) => owned.want(&stamp, &desired).await,
                         ChildPlan::Gone {
                             kind,
@@ -107,7 +110,9 @@ where
                                 )
                                 .await
                         }
-                    });
+                    };
+                    owned.count(&child);
+                    children.push(child);
                 }
             }
             Ok(Settled {
@@ -122,6 +127,14 @@ where
 }
 
 impl Owned {
+    fn count(&self, child: &SettledChild) {
+        let label = ApplyLabel {
+            kind: child.kind.to_string(),
+            result: child.state.label(),
+        };
+        self.metrics.child_apply.get_or_create(&label).inc();
+    }
+
     fn stamp<K: Resource<DynamicType = ()>>(&self, owner: &K) -> Result<Stamp, ReconcileError> {
         let meta = owner.meta();
         let (Some(name), Some(uid)) = (&meta.name, &meta.uid) else {
@@ -390,4 +403,318 @@ fn error_of(error: WriteError, target: Target<'_>) -> (ErrorClass, String) {
 fn stale(target: Target<'_>) -> (ChildState, Option<Arc<Child>>) {
     let (class, text) = error_of(WriteError::Stale, target);
     (ChildState::Failed(class, text), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        HoldReason,
+        layers::tests::{TOY_API, desired, object},
+    };
+    use async_trait::async_trait;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::ObjectMeta;
+    use serde_json::{Value, json};
+    use std::sync::Mutex;
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    /// A cache that shows `cached`, a server that holds `stands`, and a log of the calls.
+    #[derive(Clone, Default)]
+    struct World {
+        cached: Arc<Mutex<Option<Value>>>,
+        stands: Arc<Mutex<Option<Value>>>,
+        calls: Arc<Mutex<Vec<String>>>,
+    }
+    impl World {
+        fn log(&self, call: impl Into<String>) {
+            self.calls.lock().unwrap().push(call.into());
+        }
+        fn store(&self, intent: &Intent) -> Child {
+            let mut object = intent.body.clone();
+            let before = self.stands.lock().unwrap().clone().unwrap_or_default();
+            let version = before["metadata"]["resourceVersion"]
+                .as_str()
+                .map_or(1, |v| v.parse::<u64>().unwrap());
+            object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+            object["metadata"]["uid"] = json!("child-uid");
+            object["metadata"]["managedFields"] = json!([{"manager": "kit-toy", "operation": "Apply"}]);
+            *self.stands.lock().unwrap() = Some(object.clone());
+            Child::from_value(object).unwrap()
+        }
+        fn sync(&self) {
+            *self.cached.lock().unwrap() = self.stands.lock().unwrap().clone();
+        }
+        fn edit(&self, edit: impl FnOnce(&mut Value)) {
+            let mut object = self.stands.lock().unwrap();
+            let object = object.as_mut().unwrap();
+            let version = object["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .parse::<u64>()
+                .unwrap();
+            object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+            edit(object);
+        }
+        fn calls(&self) -> Vec<String> {
+            std::mem::take(&mut self.calls.lock().unwrap())
+        }
+    }
+    impl ChildCache for World {
+        fn child(&self, _: &crate::ApiKind, _: &str, _: &str) -> Lookup {
+            match &*self.cached.lock().unwrap() {
+                Some(object) => Lookup::Present(Arc::new(Child::from_value(object.clone()).unwrap())),
+                None => Lookup::Absent,
+            }
+        }
+    }
+    #[async_trait]
+    impl ChildWriter for World {
+        async fn create(&self, target: Target<'_>, intent: &Intent) -> Result<Child, WriteError> {
+            self.log(format!("create {target}"));
+            if self.stands.lock().unwrap().is_some() {
+                Err(WriteError::Stale)
+            } else {
+                Ok(self.store(intent))
+            }
+        }
+        async fn update(&self, _: Target<'_>, intent: &Intent, uid: &str) -> Result<Child, WriteError> {
+            self.log(format!("update {uid}"));
+            Ok(self.store(intent))
+        }
+        async fn take_over(&self, _: Target<'_>, _: &ObjectMeta) -> Result<(), WriteError> {
+            self.log("take over");
+            Ok(())
+        }
+        async fn delete(&self, _: Target<'_>, uid: &str) -> Result<(), WriteError> {
+            self.log(format!("delete {uid}"));
+            *self.stands.lock().unwrap() = None;
+            Ok(())
+        }
+        async fn metadata(&self, _: Target<'_>) -> Result<Option<ObjectMeta>, WriteError> {
+            self.log("metadata");
+            let stands = self.stands.lock().unwrap();
+            Ok(stands
+                .as_ref()
+                .map(|o| serde_json::from_value(o["metadata"].clone()).unwrap()))
+        }
+    }
+
+    type Stack = tower::util::BoxCloneSyncService<Request<ConfigMap>, Settled<u32>, ReconcileError>;
+
+    /// The layer alone around a planner that always wants this.
+    fn stack(world: &World, children: Vec<ChildPlan>) -> Stack {
+        let owned = Owned {
+            manager: "kit-toy".into(),
+            prefix: "kit".into(),
+            cache: Arc::new(world.clone()),
+            writer: Arc::new(world.clone()),
+            memory: WriteMemory::default(),
+            metrics: Metrics::default(),
+            squatters: None,
+        };
+        Stack::new(
+            ServiceBuilder::new()
+                .layer(OwnedChildrenLayer(Arc::new(owned)))
+                .service(service_fn(move |_| {
+                    let plan = Plan {
+                        children: children.clone(),
+                        ..Plan::report(0)
+                    };
+                    async move { Ok(plan) }
+                })),
+        )
+    }
+    fn wanted() -> Vec<ChildPlan> {
+        vec![ChildPlan::Want(Box::new(desired("n")))]
+    }
+    fn unwanted(verify: bool) -> Vec<ChildPlan> {
+        vec![ChildPlan::Gone {
+            kind: TOY_API,
+            namespace: "ns".into(),
+            name: "n".into(),
+            verify,
+        }]
+    }
+    async fn run(stack: &Stack) -> ChildState {
+        stack
+            .clone()
+            .oneshot(object("owner"))
+            .await
+            .unwrap()
+            .children
+            .0
+            .remove(0)
+            .state
+    }
+
+    #[tokio::test]
+    async fn created_once_then_nothing_is_called() {
+        let world = World::default();
+        let stack = stack(&world, wanted());
+        assert_eq!(run(&stack).await, ChildState::Created);
+        assert_eq!(world.calls(), ["create Toy ns/n"]);
+        assert_eq!(
+            run(&stack).await,
+            ChildState::Unchanged,
+            "the cache does not show it yet"
+        );
+        world.sync();
+        assert_eq!(run(&stack).await, ChildState::Unchanged);
+        let restarted = self::stack(&world, wanted());
+        assert_eq!(
+            run(&restarted).await,
+            ChildState::Unchanged,
+            "after a restart too"
+        );
+        assert_eq!(world.calls(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn an_outside_edit_is_reverted_by_one_call_and_a_foreign_key_stays() {
+        let world = World::default();
+        let stack = stack(&world, wanted());
+        run(&stack).await;
+        world.edit(|o| o["metadata"]["labels"] = json!({"users": "own"}));
+        world.sync();
+        assert_eq!(run(&stack).await, ChildState::Unchanged);
+        world.edit(|o| o["spec"]["size"] = json!(2));
+        world.sync();
+        world.calls();
+        assert_eq!(run(&stack).await, ChildState::Updated);
+        assert_eq!(world.calls(), ["update child-uid"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contest_is_given_up_for_a_while_and_the_other_side_named_once() {
+        let world = World::default();
+        let stack = stack(&world, wanted());
+        run(&stack).await;
+        let mut states = vec![];
+        for size in 10..18 {
+            world.edit(|o| {
+                o["spec"]["size"] = json!(size);
+                o["metadata"]["managedFields"] = json!([
+                    {"manager": "kit-toy", "operation": "Apply"},
+                    {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-01T00:00:00Z"},
+                ]);
+            });
+            world.sync();
+            states.push(run(&stack).await);
+        }
+        assert_eq!(states.iter().filter(|s| **s == ChildState::Updated).count(), 5);
+        let ChildState::Contested { manager, retry } = &states[7] else {
+            panic!("{states:?}")
+        };
+        assert_eq!((manager.as_str(), retry.as_secs()), ("kubectl-edit", 300));
+        assert_eq!(world.calls().iter().filter(|c| *c == "metadata").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_foreign_object_is_refused_and_named_whether_the_cache_shows_it_or_not() {
+        let foreign = json!({"apiVersion": "toys.example.org/v1", "kind": "Toy", "metadata": {
+            "name": "n", "namespace": "ns", "uid": "x", "resourceVersion": "7",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "y", "controller": true}],
+        }});
+        for shown in [false, true] {
+            let world = World::default();
+            *world.stands.lock().unwrap() = Some(foreign.clone());
+            if shown {
+                world.sync();
+            }
+            assert_eq!(
+                run(&stack(&world, wanted())).await,
+                ChildState::Foreign {
+                    owner: "Pod p".into()
+                }
+            );
+            let expected: &[&str] = if shown {
+                &[]
+            } else {
+                &["create Toy ns/n", "metadata"]
+            };
+            assert_eq!(world.calls(), expected);
+            assert_eq!(
+                run(&stack(&world, unwanted(true))).await,
+                ChildState::Absent,
+                "nor is it removed"
+            );
+            assert_eq!(
+                *world.stands.lock().unwrap(),
+                Some(foreign.clone()),
+                "not a byte changed"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn ours_without_labels_is_found_by_name_and_mended() {
+        let world = World::default();
+        run(&stack(&world, wanted())).await;
+        world.calls();
+        // The labels are gone, so the cache does not show it, and the process is new.
+        assert_eq!(run(&stack(&world, wanted())).await, ChildState::Updated);
+        assert_eq!(world.calls(), ["create Toy ns/n", "metadata", "update child-uid"]);
+    }
+
+    #[tokio::test]
+    async fn written_by_another_manager_it_is_taken_over_once() {
+        let world = World::default();
+        run(&stack(&world, wanted())).await;
+        world.edit(|o| o["metadata"]["managedFields"] = json!([{"manager": "old", "operation": "Update"}]));
+        world.sync();
+        world.calls();
+        let stack = stack(&world, wanted());
+        assert_eq!(run(&stack).await, ChildState::Updated);
+        assert_eq!(world.calls(), ["metadata", "take over", "update child-uid"]);
+        world.sync();
+        assert_eq!(run(&stack).await, ChildState::Unchanged);
+        assert_eq!(world.calls(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn removed_by_uid_once_and_waited_for_while_terminating() {
+        let world = World::default();
+        run(&stack(&world, wanted())).await;
+        world.edit(|o| o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        world.sync();
+        world.calls();
+        assert_eq!(run(&stack(&world, wanted())).await, ChildState::Waiting);
+        assert_eq!(run(&stack(&world, unwanted(false))).await, ChildState::Removed);
+        assert_eq!(world.calls(), [""; 0], "on its way out already");
+        world.edit(|o| o["metadata"]["deletionTimestamp"] = json!(null));
+        world.sync();
+        let stack = stack(&world, unwanted(false));
+        assert_eq!(run(&stack).await, ChildState::Removed);
+        world.sync();
+        assert_eq!(run(&stack).await, ChildState::Absent);
+        assert_eq!(world.calls(), ["delete child-uid"]);
+    }
+
+    #[tokio::test]
+    async fn a_held_plan_touches_nothing() {
+        let world = World::default();
+        run(&stack(&world, wanted())).await;
+        world.sync();
+        world.calls();
+        let owned = Owned {
+            manager: "kit-toy".into(),
+            prefix: "kit".into(),
+            cache: Arc::new(world.clone()),
+            writer: Arc::new(world.clone()),
+            memory: WriteMemory::default(),
+            metrics: Metrics::default(),
+            squatters: None,
+        };
+        let held = ServiceBuilder::new()
+            .layer(OwnedChildrenLayer(Arc::new(owned)))
+            .service(service_fn(|_: Request<ConfigMap>| async {
+                Ok(Plan::<u32>::hold(HoldReason::FeatureOff("f")))
+            }))
+            .oneshot(object("owner"))
+            .await
+            .unwrap();
+        assert!(held.children.0.is_empty());
+        assert_eq!(world.calls(), [""; 0]);
+    }
 }

@@ -1,1 +1,12 @@
 //! Routewright: website exposure for Garage buckets, and Gateway API on Tyk.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+pub mod exposure;

@@ -1,0 +1,41 @@
+//! Website exposure: from a bucket and what is known around it to one Ingress or HTTPRoute, and back from that object
+//! to what can be said about it.
+//!
+//! Everything here is pure: values in, values out, no client, no clock. Read in this order: [`resolve`] decides,
+//! [`hostname`], [`cluster`] and [`grant`] are the questions it asks, [`ingress`] and [`httproute`] write the decision
+//! down as an object, [`readiness`] reads the live object.
+
+pub mod cluster;
+pub mod grant;
+pub mod hostname;
+pub mod httproute;
+pub mod ingress;
+pub mod names;
+pub mod readiness;
+pub mod resolve;
+
+use reconcile_kit::ApiKind;
+
+/// The kind that exposes a website.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExposureKind {
+    /// `networking.k8s.io/v1` Ingress.
+    Ingress,
+    /// `gateway.networking.k8s.io/v1` HTTPRoute.
+    HttpRoute,
+}
+
+impl ExposureKind {
+    /// Spelling of the API: `Ingress`, `HTTPRoute`.
+    pub fn as_str(self) -> &'static str {
+        self.api().kind
+    }
+
+    /// Group, version, kind and plural.
+    pub const fn api(self) -> ApiKind {
+        match self {
+            Self::Ingress => ApiKind::new("networking.k8s.io", "v1", "Ingress", "ingresses"),
+            Self::HttpRoute => ApiKind::new("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes"),
+        }
+    }
+}

@@ -304,6 +304,7 @@ pub fn resolution_table() -> Vec<ResolutionRow> {
         (".Example.com", SITE, "site", 200),
         ("", SITE, "site.anything", 404),
         ("", SITE, "site", 200),
+        ("", SITE, "site.", 200),
         (".", SITE, "site.anything", 404),
         (".", SITE, "site", 200),
         (".example.com.", SITE, "site.example.com", 404),

@@ -59,9 +59,82 @@ pub fn addresses(live: &Value) -> Vec<String> {
     found
 }
 
+/// Where cert-manager's HTTP-01 solver puts its path while it edits an Ingress in place.
+const ACME_PATH: &str = "/.well-known/acme-challenge/";
+
+/// Takes out of the live rules what cert-manager adds for a while under hosts of ours, so that it is not reverted.
+/// `live` and `desired` are objects with a `spec`.
+pub fn tolerate_acme_solver(live: &mut Value, desired: &Value) {
+    let host = |rule: &Value| rule.get("host").and_then(Value::as_str).map(str::to_owned);
+    let ours: Vec<String> = desired
+        .pointer("/spec/rules")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(host)
+        .collect();
+    let Some(rules) = live.pointer_mut("/spec/rules").and_then(Value::as_array_mut) else {
+        return;
+    };
+    rules.retain_mut(|rule| {
+        if host(rule).is_none_or(|host| !ours.contains(&host)) {
+            return true;
+        }
+        let Some(paths) = rule.pointer_mut("/http/paths").and_then(Value::as_array_mut) else {
+            return true;
+        };
+        let before = paths.len();
+        paths.retain(|path| {
+            let path = path.get("path").and_then(Value::as_str);
+            !path.is_some_and(|path| path.starts_with(ACME_PATH))
+        });
+        // A rule that held nothing but a solver is the solver's own.
+        before == paths.len() || !paths.is_empty()
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rules(paths: &[(&str, &str)]) -> Value {
+        let rules: Vec<Value> = paths
+            .iter()
+            .map(|(host, path)| json!({ "host": host, "http": { "paths": [{ "path": path }] } }))
+            .collect();
+        json!({ "spec": { "rules": rules } })
+    }
+
+    #[test]
+    fn a_solver_path_under_our_host_is_tolerated_in_either_shape() {
+        let desired = rules(&[("a.example.com", "/")]);
+        let own_rule = rules(&[
+            ("a.example.com", "/"),
+            ("a.example.com", "/.well-known/acme-challenge/t"),
+        ]);
+        let mut inside = desired.clone();
+        inside["spec"]["rules"][0]["http"]["paths"]
+            .as_array_mut()
+            .unwrap()
+            .insert(0, json!({ "path": "/.well-known/acme-challenge/t" }));
+        for mut live in [own_rule, inside] {
+            tolerate_acme_solver(&mut live, &desired);
+            assert_eq!(live, desired);
+        }
+    }
+
+    #[test]
+    fn anything_else_is_not() {
+        let desired = rules(&[("a.example.com", "/")]);
+        for added in [
+            ("b.example.com", "/.well-known/acme-challenge/t"),
+            ("a.example.com", "/admin"),
+        ] {
+            let mut live = rules(&[("a.example.com", "/"), added]);
+            tolerate_acme_solver(&mut live, &desired);
+            assert_ne!(live, desired, "{added:?}");
+        }
+    }
 
     #[test]
     fn addresses_are_listed_once_each() {

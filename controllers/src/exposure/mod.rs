@@ -11,8 +11,10 @@ pub mod hostname;
 pub mod httproute;
 pub mod ingress;
 pub mod names;
+pub mod plan;
 pub mod readiness;
 pub mod resolve;
+pub mod status;
 
 use reconcile_kit::ApiKind;
 

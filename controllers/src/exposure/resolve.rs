@@ -540,19 +540,25 @@ enum WantedVia<'a> {
     Gateway(&'a GatewayExposure),
 }
 
-/// What the bucket wants, or why its exposure is not touched or not there.
-fn wanted(bucket: &GarageBucket) -> Result<Wanted<'_>, Blocked> {
+/// Why nothing at all is planned for this bucket, if so: it is being deleted, has no bucket in Garage yet, or is paused.
+pub fn set_aside(bucket: &GarageBucket) -> Option<Blocked> {
     if bucket.metadata.deletion_timestamp.is_some() {
-        return Err(Blocked::Deleting);
+        return Some(Blocked::Deleting);
     }
     let status = bucket.status.as_ref();
     if status.and_then(|status| text(&status.bucket_id)).is_none() {
-        return Err(Blocked::NoBucket);
+        return Some(Blocked::NoBucket);
     }
     // A bucket that was never exposed has nothing to pause, and nothing should be said about it.
     let exposed_before = status.is_some_and(|status| status.website_exposure.is_some());
-    if paused(&bucket.metadata) && (bucket.spec.website_exposure.is_some() || exposed_before) {
-        return Err(Blocked::Paused);
+    let concerned = bucket.spec.website_exposure.is_some() || exposed_before;
+    (paused(&bucket.metadata) && concerned).then_some(Blocked::Paused)
+}
+
+/// What the bucket wants, or why its exposure is not touched or not there.
+fn wanted(bucket: &GarageBucket) -> Result<Wanted<'_>, Blocked> {
+    if let Some(blocked) = set_aside(bucket) {
+        return Err(blocked);
     }
     let exposure = bucket.spec.website_exposure.as_ref().ok_or(Blocked::Unset)?;
     let via = match (&exposure.ingress, &exposure.gateway) {

@@ -1,0 +1,387 @@
+//! The two exposure controllers as planners: what one of them plans for a bucket, given what the caches hold and which
+//! of the two the bucket's spec selects. Reads caches; calls nothing. What is said about it is in `status`.
+
+use std::{collections::BTreeMap, marker::PhantomData, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
+use kube::ResourceExt;
+use reconcile_kit::{
+    ApiKind, Child, ChildPlan, Children, Desired, Needs, Plan, Planner, ReconcileError, Report, Request,
+    Verdict,
+    layers::api_presence::{Presence, PresenceSnapshot},
+    plan::ApplyOptions,
+};
+use routewright_crds::{GarageBucket, GarageCluster, GarageReferenceGrant};
+use serde_json::{Value, json};
+
+use super::{
+    ExposureKind,
+    ingress::tolerate_acme_solver,
+    names::child_name,
+    resolve::{
+        Blocked, ChildEffect, ClusterLookup, Inputs, Resolved, Selection, Via, cluster_of,
+        needs_namespace_labels, resolve, selection, set_aside,
+    },
+    status,
+};
+
+/// One of the two exposure controllers.
+pub trait Exposer: Send + Sync + 'static {
+    /// The kind it owns.
+    const KIND: ExposureKind;
+    /// Its name: metric label and component of its children.
+    const NAME: &'static str;
+    /// The feature flag that lets it touch its kind.
+    const FEATURE: &'static str;
+    /// What an object needs that selects it.
+    const NEEDS: Needs;
+}
+
+const INGRESS: ApiKind = ExposureKind::Ingress.api();
+const HTTP_ROUTE: ApiKind = ExposureKind::HttpRoute.api();
+
+/// `ingress-exposure`: also the one that speaks when no kind or more than one is selected.
+#[derive(Debug)]
+pub struct IngressExposer;
+
+impl Exposer for IngressExposer {
+    const KIND: ExposureKind = ExposureKind::Ingress;
+    const NAME: &'static str = "ingress-exposure";
+    const FEATURE: &'static str = "enable-ingress";
+    const NEEDS: Needs = Needs {
+        features: &[Self::FEATURE],
+        apis: &[INGRESS],
+    };
+}
+
+/// `httproute-exposure`.
+#[derive(Debug)]
+pub struct HttpRouteExposer;
+
+impl Exposer for HttpRouteExposer {
+    const KIND: ExposureKind = ExposureKind::HttpRoute;
+    const NAME: &'static str = "httproute-exposure";
+    const FEATURE: &'static str = "enable-gateway-api";
+    const NEEDS: Needs = Needs {
+        features: &[Self::FEATURE],
+        apis: &[HTTP_ROUTE],
+    };
+}
+
+/// What the caches hold besides the bucket. A seam: decisions are tested with plain values.
+pub trait Facts: Send + Sync + 'static {
+    /// The cluster, or whether its kind is not served.
+    fn cluster(&self, namespace: &str, name: &str) -> FoundCluster;
+    /// All grants of a namespace.
+    fn grants(&self, namespace: &str) -> Vec<Arc<GarageReferenceGrant>>;
+    /// Labels of a namespace; `None` if it is not there or may not be looked at.
+    fn namespace_labels(&self, namespace: &str) -> Option<BTreeMap<String, String>>;
+    /// Whether an Ingress of this class (the default one for `None`) has a class to be served by.
+    fn ingress_class(&self, class: Option<&str>) -> ClassState;
+    /// The live child, whoever owns it.
+    fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>>;
+}
+
+/// A cluster out of a cache.
+#[derive(Clone, Debug)]
+pub enum FoundCluster {
+    /// The kind GarageCluster is not served.
+    NotServed,
+    /// There is no such cluster.
+    Missing,
+    /// This one.
+    Found(Arc<GarageCluster>),
+}
+
+/// Whether there is an IngressClass for an Ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassState {
+    /// There is one, or nobody may look.
+    Fine,
+    /// The named one does not exist.
+    Missing,
+    /// None is named and none is the default.
+    NoDefault,
+}
+
+/// What a planner found out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Finding {
+    /// Nothing to do and nothing to say: being deleted, or no bucket yet.
+    Silent,
+    /// The other controller speaks. `leftover`: a child of ours that stays because its flag is off.
+    Aside {
+        /// `Ingress ns/name`.
+        leftover: Option<String>,
+    },
+    /// No exposure is asked for. `leftover` as above.
+    Unset {
+        /// `Ingress ns/name`.
+        leftover: Option<String>,
+    },
+    /// Nothing can be exposed now.
+    Blocked {
+        /// Why.
+        blocked: Blocked,
+        /// Hostnames that the child of before still serves.
+        serving: Vec<String>,
+    },
+    /// This should stand.
+    Exposed {
+        /// What.
+        resolved: Box<Resolved>,
+        /// Whether there is an IngressClass for it; `Fine` for a route.
+        class: ClassState,
+    },
+}
+
+/// An exposure controller.
+pub struct ExposurePlanner<E> {
+    facts: Arc<dyn Facts>,
+    enabled: bool,
+    presence: Arc<dyn PresenceSnapshot>,
+    exposer: PhantomData<fn() -> E>,
+}
+
+impl<E: Exposer> ExposurePlanner<E> {
+    /// `enabled`: the feature flag.
+    pub fn new(facts: Arc<dyn Facts>, enabled: bool, presence: Arc<dyn PresenceSnapshot>) -> Self {
+        Self {
+            facts,
+            enabled,
+            presence,
+            exposer: PhantomData,
+        }
+    }
+}
+
+/// Whether this controller writes condition and status of the bucket.
+pub fn speaks(kind: ExposureKind, bucket: &GarageBucket) -> bool {
+    match selection(bucket) {
+        Selection::Kind(selected) => selected == kind,
+        Selection::Unset | Selection::Both | Selection::Neither => kind == ExposureKind::Ingress,
+    }
+}
+
+impl<E: Exposer> Planner for ExposurePlanner<E> {
+    type Object = GarageBucket;
+    type Verdict = Finding;
+    const NAME: &'static str = E::NAME;
+
+    fn needs(bucket: &GarageBucket) -> Needs {
+        let mine = selection(bucket) == Selection::Kind(E::KIND);
+        // A bucket that nothing is done about needs nothing.
+        if mine && set_aside(bucket).is_none() {
+            E::NEEDS
+        } else {
+            Needs::default()
+        }
+    }
+
+    async fn plan(&self, request: &Request<GarageBucket>) -> Result<Plan<Finding>, ReconcileError> {
+        let may_touch = self.enabled && self.presence.presence(&E::KIND.api()) == Presence::Served;
+        Ok(plan(E::KIND, &request.object, may_touch, self.facts.as_ref()))
+    }
+
+    fn report(bucket: &GarageBucket, verdict: &Verdict<Finding>, children: &Children) -> Report {
+        status::report(E::KIND, bucket, verdict, children)
+    }
+
+    fn conditions(bucket: &GarageBucket) -> &[MetaCondition] {
+        bucket
+            .status
+            .as_ref()
+            .and_then(|s| s.conditions.as_deref())
+            .unwrap_or_default()
+    }
+
+    fn status_field(bucket: &GarageBucket, field: &str) -> Option<Value> {
+        let exposure = bucket.status.as_ref()?.website_exposure.as_ref()?;
+        (field == status::FIELD).then(|| json!(exposure))
+    }
+
+    fn report_error(bucket: &GarageBucket, error: &ReconcileError) -> Report {
+        status::report_error(E::KIND, bucket, error)
+    }
+}
+
+/// What the controller of `kind` plans. `may_touch`: its flag is on and its kind is served.
+pub fn plan(kind: ExposureKind, bucket: &GarageBucket, may_touch: bool, facts: &dyn Facts) -> Plan<Finding> {
+    if let Some(blocked) = set_aside(bucket) {
+        return Plan::report(match blocked {
+            Blocked::Paused if speaks(kind, bucket) => Finding::Blocked {
+                blocked,
+                serving: Vec::new(),
+            },
+            _ => Finding::Silent,
+        });
+    }
+    match selection(bucket) {
+        Selection::Kind(selected) if selected == kind => wanted(kind, bucket, facts),
+        Selection::Kind(_) => {
+            let (children, leftover) = removal(kind, bucket, may_touch);
+            Plan {
+                children,
+                ..Plan::report(Finding::Aside { leftover })
+            }
+        }
+        Selection::Unset => {
+            let (children, leftover) = removal(kind, bucket, may_touch);
+            let unset = kind == ExposureKind::Ingress;
+            let finding = if unset {
+                Finding::Unset { leftover }
+            } else {
+                Finding::Aside { leftover }
+            };
+            Plan {
+                children,
+                ..Plan::report(finding)
+            }
+        }
+        both @ (Selection::Both | Selection::Neither) => Plan::report(if kind == ExposureKind::Ingress {
+            let blocked = Blocked::Ambiguous {
+                both: both == Selection::Both,
+            };
+            Finding::Blocked {
+                blocked,
+                serving: Vec::new(),
+            }
+        } else {
+            Finding::Silent
+        }),
+    }
+}
+
+/// Removes our child, or names the one that has to stay.
+fn removal(kind: ExposureKind, bucket: &GarageBucket, may_touch: bool) -> (Vec<ChildPlan>, Option<String>) {
+    let recorded = status::recorded(bucket).is_some_and(|recorded| recorded == kind);
+    let (namespace, name) = (
+        bucket.namespace().unwrap_or_default(),
+        child_name(&bucket.name_any()),
+    );
+    if may_touch {
+        // Status says that there was one: if the cache does not show it, its labels may have been stripped.
+        let gone = ChildPlan::Gone {
+            kind: kind.api(),
+            namespace,
+            name,
+            verify: recorded,
+        };
+        (vec![gone], None)
+    } else {
+        (
+            Vec::new(),
+            recorded.then(|| format!("{} {namespace}/{name}", kind.as_str())),
+        )
+    }
+}
+
+fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Plan<Finding> {
+    let (namespace, name) = cluster_of(bucket);
+    let own = bucket.namespace().unwrap_or_default();
+    let cluster = facts.cluster(namespace, name);
+    let grants = if namespace == own {
+        Vec::new()
+    } else {
+        facts.grants(namespace)
+    };
+    let grants: Vec<&GarageReferenceGrant> = grants.iter().map(Arc::as_ref).collect();
+    let labels = if needs_namespace_labels(bucket, &grants) {
+        facts.namespace_labels(&own)
+    } else {
+        None
+    };
+    let inputs = Inputs {
+        bucket,
+        cluster: match &cluster {
+            FoundCluster::NotServed => ClusterLookup::NotServed,
+            FoundCluster::Missing => ClusterLookup::Missing,
+            FoundCluster::Found(cluster) => ClusterLookup::Found(cluster),
+        },
+        grants,
+        namespace_labels: labels.as_ref(),
+    };
+    match resolve(&inputs) {
+        Ok(resolved) => {
+            let class = match &resolved.via {
+                Via::Ingress(settings) => facts.ingress_class(settings.class.as_deref()),
+                Via::HttpRoute(_) => ClassState::Fine,
+            };
+            let children = vec![ChildPlan::Want(Box::new(desired(&resolved)))];
+            Plan {
+                children,
+                ..Plan::report(Finding::Exposed {
+                    resolved: Box::new(resolved),
+                    class,
+                })
+            }
+        }
+        Err(blocked) => {
+            let name = child_name(&bucket.name_any());
+            let (mut children, mut serving) = (Vec::new(), Vec::new());
+            match blocked.effect().child {
+                ChildEffect::Untouched => {}
+                ChildEffect::Removed => {
+                    let verify = status::recorded(bucket) == Some(kind);
+                    children.push(ChildPlan::Gone {
+                        kind: kind.api(),
+                        namespace: own,
+                        name,
+                        verify,
+                    });
+                }
+                ChildEffect::Kept => {
+                    let live = facts.child(kind, &own, &name).filter(|child| {
+                        child
+                            .controller()
+                            .is_some_and(|owner| Some(&owner.uid) == bucket.metadata.uid.as_ref())
+                    });
+                    serving = live.map(|child| hostnames_of(kind, &child)).unwrap_or_default();
+                }
+            }
+            Plan {
+                children,
+                ..Plan::report(Finding::Blocked { blocked, serving })
+            }
+        }
+    }
+}
+
+/// The child as the framework applies it: the resolved body without what the layers add.
+pub fn desired(resolved: &Resolved) -> Desired {
+    let spec = resolved
+        .body()
+        .get_mut("spec")
+        .map(Value::take)
+        .unwrap_or_default();
+    let tolerate = match resolved.kind() {
+        ExposureKind::Ingress => Some(tolerate_acme_solver as reconcile_kit::plan::Tolerate),
+        ExposureKind::HttpRoute => None,
+    };
+    Desired {
+        kind: resolved.kind().api(),
+        namespace: resolved.namespace.clone(),
+        name: resolved.name.clone(),
+        labels: resolved.labels.clone(),
+        annotations: resolved.annotations.clone(),
+        body: json!({ "spec": spec }),
+        options: ApplyOptions { tolerate },
+    }
+}
+
+/// The hostnames that a live child serves.
+fn hostnames_of(kind: ExposureKind, child: &Child) -> Vec<String> {
+    let spec = child.part("spec");
+    let hosts = |list: Option<&Value>, host: fn(&Value) -> Option<&str>| -> Vec<String> {
+        list.and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(host)
+            .map(str::to_owned)
+            .collect()
+    };
+    match kind {
+        ExposureKind::Ingress => hosts(spec.get("rules"), |rule| rule.get("host").and_then(Value::as_str)),
+        ExposureKind::HttpRoute => hosts(spec.get("hostnames"), Value::as_str),
+    }
+}

@@ -30,8 +30,9 @@ pub const CONCURRENCY: u16 = 16;
 /// How long running reconciles may go on after the stop, by default.
 pub const DRAIN: Duration = Duration::from_secs(25);
 
-/// Called with namespace and name of an object that was triggered and is not in the cache any more.
-pub type Forget = Arc<dyn Fn(Option<&str>, &str) + Send + Sync>;
+/// Called with namespace (empty for cluster-scoped kinds) and name of an object that was triggered and is not in the
+/// cache any more.
+pub type Forget = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a controller consists of.
 pub struct ControllerSpec<K: Cached + Resource<DynamicType = ()>> {
@@ -182,7 +183,7 @@ where
                 Err(Error::ObjectNotFound(gone)) => {
                     vanished.forget(gone.namespace.clone(), gone.name.clone());
                     if let Some(forget) = &forget {
-                        forget(gone.namespace.as_deref(), &gone.name);
+                        forget(gone.namespace.as_deref().unwrap_or_default(), &gone.name);
                     }
                 }
                 Err(Error::ReconcilerFailed(error, object)) => {

@@ -19,7 +19,7 @@ use arc_swap::ArcSwapOption;
 use futures::{FutureExt, StreamExt, pin_mut};
 use kube::{
     Api, Client, Resource,
-    core::ObjectMeta,
+    core::{ObjectMeta, PartialObjectMeta},
     runtime::{
         reflector::{self, ObjectRef, Store},
         watcher::{self, Event, watcher},
@@ -46,6 +46,8 @@ use crate::{
 
 /// First wait after a failed watch or list, and the longest one.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+/// Longest wait while a right is missing.
+const FORBIDDEN_LIMIT: Duration = Duration::from_secs(30);
 /// A list that brings nothing for so long is started anew.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -216,12 +218,21 @@ impl WatchHub {
     where
         K: Cached + Resource<DynamicType = ()>,
     {
-        self.handle((), scope, selector)
+        self.handle((), scope, selector, false)
+    }
+
+    /// The watch of a typed kind of whose objects only the metadata is asked for.
+    pub fn metadata<K>(&self, scope: &Scope, selector: &Selector) -> Handle<PartialObjectMeta<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+        PartialObjectMeta<K>: Cached + Resource<DynamicType = ()>,
+    {
+        self.handle((), scope, selector, true)
     }
 
     /// The watch of a kind whose objects are cached as [`Child`].
     pub fn children(&self, kind: ApiKind, scope: &Scope, selector: &Selector) -> Handle<Child> {
-        self.handle(Arc::new(kind.api_resource()), scope, selector)
+        self.handle(Arc::new(kind.api_resource()), scope, selector, false)
     }
 
     /// How all watches are doing.
@@ -235,7 +246,13 @@ impl WatchHub {
         all
     }
 
-    fn handle<K: Cached>(&self, dyntype: K::DynamicType, scope: &Scope, selector: &Selector) -> Handle<K> {
+    fn handle<K: Cached>(
+        &self,
+        dyntype: K::DynamicType,
+        scope: &Scope,
+        selector: &Selector,
+        metadata_only: bool,
+    ) -> Handle<K> {
         let mut scope = scope.clone();
         if let Scope::Namespaces(list) = &mut scope {
             list.sort();
@@ -272,6 +289,7 @@ impl WatchHub {
             dyntype,
             scope,
             selector: selector.clone(),
+            metadata_only,
             client: self.client.clone(),
             metrics: self.metrics.clone(),
             gate: Mutex::new(Gate {
@@ -322,6 +340,7 @@ struct Shared<K: Cached> {
     dyntype: K::DynamicType,
     scope: Scope,
     selector: Selector,
+    metadata_only: bool,
     client: Client,
     metrics: Metrics,
     /// Held while an event is applied and told, so that a new listener misses nothing and hears nothing twice.
@@ -661,7 +680,7 @@ impl<K: Cached> Shared<K> {
     }
 
     async fn follow(&self, epoch: u64, source: usize, namespace: Option<&str>) {
-        let client = paced(&self.client);
+        let client = paced(&self.client, self.metadata_only);
         let api: Api<Guarded<K>> = match namespace {
             None => Api::all_with(client, &self.dyntype),
             Some(namespace) => Api::namespaced_with(client, namespace, &self.dyntype),
@@ -710,8 +729,14 @@ impl<K: Cached> Shared<K> {
                         tokio::task::consume_budget().await;
                     }
                     Some(Err(error)) => {
-                        self.failed(problem(&error));
-                        sleep(backoff.next_wait()).await;
+                        let problem = problem(&error);
+                        let limit = match problem.class {
+                            // People mend this, not time.
+                            ErrorClass::Forbidden => FORBIDDEN_LIMIT,
+                            _ => BACKOFF.1,
+                        };
+                        self.failed(problem);
+                        sleep(backoff.next_wait_up_to(limit)).await;
                     }
                 }
             }

@@ -63,7 +63,12 @@ impl Backoff {
 
     /// How long to wait after one more failure.
     pub fn next_wait(&mut self) -> Duration {
-        let wait = doubled(self.base, self.limit, self.failures);
+        self.next_wait_up_to(self.limit)
+    }
+
+    /// The same with another limit for this once.
+    pub fn next_wait_up_to(&mut self, limit: Duration) -> Duration {
+        let wait = doubled(self.base, limit, self.failures);
         self.failures = self.failures.saturating_add(1);
         self.jitter.around(wait, 0.2)
     }

@@ -8,18 +8,24 @@ pub mod controller;
 mod decode;
 pub mod hub;
 pub mod jitter;
+pub mod leadership;
 pub mod metrics;
 mod pace;
+pub mod presence;
 #[cfg(test)]
 mod script;
 #[cfg(test)]
 mod tests;
 pub mod triggers;
+pub mod write_guard;
 
 pub use controller::{ControllerSpec, run_controller};
 pub use hub::{Change, Handle, Listener, Scope, Selector, WatchHub};
+pub use leadership::{Leadership, LeaseConfig};
 pub use metrics::Metrics;
+pub use presence::{ApiState, Origin, Presence};
 pub use triggers::Triggers;
+pub use write_guard::WriteGuard;
 
 /// A std lock whose holder panicked is still good enough: every critical section here leaves whole values behind.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -50,12 +50,21 @@ impl Pace {
     }
 }
 
-/// A client for one watch.
-pub(crate) fn paced(client: &Client) -> Client {
+/// A client for one watch. With `metadata_only` the API server leaves out all but metadata.
+pub(crate) fn paced(client: &Client, metadata_only: bool) -> Client {
     let namespace = client.default_namespace().to_owned();
     let client = client.clone();
     let pace = Arc::new(Mutex::new(Pace::default()));
-    let service = tower::service_fn(move |request: Request<Body>| {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        if metadata_only {
+            let form = if is_watch(&request) {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            } else {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            };
+            let form = http::HeaderValue::from_static(form);
+            request.headers_mut().insert(http::header::ACCEPT, form);
+        }
         let (client, pace) = (client.clone(), Arc::clone(&pace));
         async move {
             if is_watch(&request) {

@@ -222,7 +222,7 @@ async fn what_is_kept_for_an_object_is_forgotten_with_it() {
         Ok(Outcome::RequeueAfter(Duration::from_secs(3_600)))
     }));
     spec.forget = Some(Arc::new(move |namespace, name| {
-        lock(&keep).push((namespace.map(str::to_owned), name.to_owned()));
+        lock(&keep).push((namespace.to_owned(), name.to_owned()));
     }));
     let stop = CancellationToken::new();
     let _guard = stop.clone().drop_guard();
@@ -230,5 +230,5 @@ async fn what_is_kept_for_an_object_is_forgotten_with_it() {
     until("the cache", || world.objects.is_ready()).await;
     world.api.delete(INGRESSES, "ns", "a");
     until("the end", || !lock(&forgotten).is_empty()).await;
-    assert_eq!(*lock(&forgotten), [(Some("ns".to_owned()), "a".to_owned())]);
+    assert_eq!(*lock(&forgotten), [("ns".to_owned(), "a".to_owned())]);
 }

@@ -311,7 +311,7 @@ async fn requests_stay_few_whatever_goes_wrong() {
         tokio::time::sleep(Duration::from_secs(600)).await;
         let asked = api.take_log().len();
         assert!(
-            (30..=75).contains(&asked),
+            (20..=75).contains(&asked),
             "{what}: {asked} requests in 10 minutes"
         );
     }

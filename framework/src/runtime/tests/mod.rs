@@ -2,6 +2,8 @@
 
 mod controller;
 mod hub;
+mod leadership;
+mod presence;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A real cluster for the tests of Routewright: single node without Docker, scenarios, benchmarks.
 //!
 //! `tools` builds programs, `image` packs them, `node` runs Kubernetes in namespaces of its own, `audit` reads what
-//! was asked of it. The product's behaviour is stated by the scenarios in `tests/`, not here.
+//! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage` and `contour` are what they put on it. The product's behaviour is stated by the scenarios in `tests/`, not here.
 #![cfg_attr(
     test,
     allow(
@@ -13,11 +13,20 @@
 )]
 
 pub mod audit;
+pub mod cluster;
+pub mod contour;
+pub mod demo;
 pub mod error;
+pub mod garage;
 pub mod image;
+pub mod kind;
 pub mod net;
 pub mod node;
+pub mod operator;
+pub mod s3;
 pub mod sh;
 pub mod tools;
+pub mod wait;
 
+pub use cluster::{Cluster, Scenario, scenario};
 pub use error::{Error, Result};

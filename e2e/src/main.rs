@@ -1,15 +1,17 @@
-//! `e2e`: the test cluster by hand. Parses the command line; everything else is in the library.
+//! `e2e`: scenarios, and the test cluster by hand. Parses the command line; everything else is in the library.
 
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use routewright_e2e::node::{Node, Options, Service, clean_stale};
-use routewright_e2e::sh::say;
-use routewright_e2e::tools::{Part, Tools};
-use routewright_e2e::{Error, Result};
+use routewright_e2e::cluster::{self, Cluster};
+use routewright_e2e::node::{self, Node, Options, Service, clean_stale};
+use routewright_e2e::sh::{self, say};
+use routewright_e2e::tools::{PATIENCE, Part, Tools};
+use routewright_e2e::{Error, Result, demo};
 
-/// A single-node Kubernetes in Linux namespaces of its own, without Docker.
+/// Scenarios on a real cluster, and that cluster by hand: a single-node Kubernetes in Linux namespaces of its own,
+/// without Docker. Without a command: `test`.
 #[derive(Parser)]
 #[command(name = "e2e", version)]
 struct Cli {
@@ -17,14 +19,26 @@ struct Cli {
     #[arg(long, global = true, default_value = "routewright")]
     name: String,
     #[command(subcommand)]
-    command: What,
+    command: Option<What>,
 }
 
 #[derive(Subcommand)]
 enum What {
+    /// Run the scenarios; arguments go to the test program, e.g. a part of a name.
+    Test {
+        /// Arguments of the test program.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// From nothing to a page under its hostname.
+    Demo {
+        /// Leave the cluster running.
+        #[arg(long)]
+        keep: bool,
+    },
     /// Build what a node consists of, or everything, into the cache.
     Tools {
-        /// Also Helm, Contour, Envoy and Garage.
+        /// Also Helm, Contour, Envoy, Garage and the echo server.
         #[arg(long)]
         all: bool,
     },
@@ -37,7 +51,7 @@ enum What {
     /// Run a program inside the node, e.g. `e2e exec -- kubectl get pods -A`.
     Exec {
         /// The program and its arguments.
-        #[arg(trailing_var_arg = true, required = true)]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         words: Vec<String>,
     },
     /// Load image archives.
@@ -53,6 +67,9 @@ enum What {
     },
     /// End the node and remove everything of it.
     Down,
+    /// Serve a kept node: a port to its API server, addresses for LoadBalancer Services. Ends with the node.
+    #[command(hide = true)]
+    Attend,
 }
 
 fn main() -> ExitCode {
@@ -66,7 +83,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
-    match cli.command {
+    match cli.command.unwrap_or(What::Test { words: Vec::new() }) {
+        What::Test { words } => return test(&words),
+        What::Demo { keep } => return show(keep),
         What::Tools { all } => {
             let tools = Tools::open()?;
             let parts: &[Part] = if all { &Part::ALL } else { &Part::NODE };
@@ -75,31 +94,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
             }
         }
         What::Up { hours } => {
-            let ttl = Duration::from_secs(hours * 3600);
-            let options = Options {
-                name: cli.name,
-                ttl,
-                keep: true,
-                ..Options::default()
-            };
-            let node = Node::up(&Tools::open()?, &options)?;
-            say(format!(
-                "`e2e exec -- kubectl get pods -A`; logs in {}",
-                node.state().join("log").display()
-            ));
+            let node = up(&cli.name, hours)?;
+            say("`cargo e2e exec -- kubectl get pods -A`; `cargo e2e down` ends it");
+            say(format!("logs in {}", node.state().join("log").display()));
         }
         What::Exec { words } => {
-            let status = Node::attach(&cli.name)?
-                .command(words)
-                .stdin(Stdio::inherit())
-                .status()
-                .map_err(|source| Error::Io {
-                    what: "start nsenter".to_owned(),
-                    source,
-                })?;
-            return Ok(ExitCode::from(
-                u8::try_from(status.code().unwrap_or(1)).unwrap_or(1),
-            ));
+            let node = Node::attach(&cli.name)?;
+            return status(node.command(words).stdin(Stdio::inherit()));
         }
         What::Import { archives } => Node::attach(&cli.name)?.import(&archives)?,
         What::Restart { service } => Node::attach(&cli.name)?.restart(service)?,
@@ -107,6 +108,105 @@ fn run(cli: Cli) -> Result<ExitCode> {
             Ok(node) => node.down()?,
             Err(_) => clean_stale()?,
         },
+        What::Attend => {
+            let node = Node::attach(&cli.name)?;
+            let (_forward, kubeconfig) = node.forward_api(node::OUTSIDE)?;
+            let alive = Node::attach(&cli.name)?;
+            cluster::hand_out_addresses(kubeconfig, move || alive.alive());
+            while node.alive() {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn status(c: &mut std::process::Command) -> Result<ExitCode> {
+    let status = c.status().map_err(|source| Error::Io {
+        what: format!("start {}", sh::shown(c)),
+        source,
+    })?;
+    Ok(ExitCode::from(
+        u8::try_from(status.code().unwrap_or(1)).unwrap_or(1),
+    ))
+}
+
+fn test(words: &[String]) -> Result<ExitCode> {
+    let mut c = sh::command("cargo", ["test", "-p", "routewright-e2e", "--tests", "--"]);
+    status(
+        c.args(words)
+            .env(cluster::SWITCH, "1")
+            .current_dir(cluster::repository()),
+    )
+}
+
+/// Starts a kept node and the process that attends to it.
+fn up(name: &str, hours: u64) -> Result<Node> {
+    use std::os::unix::process::CommandExt as _;
+    let ttl = Duration::from_secs(hours * 3600);
+    let options = Options {
+        name: name.to_owned(),
+        ttl,
+        keep: true,
+        ..Options::default()
+    };
+    let node = Node::up(&Tools::open()?, &options)?;
+    let io = |source| Error::Io {
+        what: "start the attendant".to_owned(),
+        source,
+    };
+    let log = std::fs::File::create(node.state().join("log/attend.log")).map_err(io)?;
+    let mut c = sh::command(std::env::current_exe().map_err(io)?, ["--name", name, "attend"]);
+    c.stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(io)?)
+        .stderr(log);
+    c.process_group(0).spawn().map_err(io)?;
+    let kubeconfig = node.state().join(node::OUTSIDE);
+    sh::wait_for(
+        "port to the API server",
+        PATIENCE,
+        Duration::from_millis(20),
+        || {
+            if kubeconfig.exists() {
+                Ok(())
+            } else {
+                Err("no kubeconfig".to_owned())
+            }
+        },
+    )?;
+    say(format!("export KUBECONFIG={}", kubeconfig.display()));
+    Ok(node)
+}
+
+fn show(keep: bool) -> Result<ExitCode> {
+    let name = "routewright-demo";
+    let shown = up(name, 8).and_then(|_| {
+        // For the rest of the process: what the demo makes refers to it.
+        let cluster: &'static Cluster = Box::leak(Box::new(Cluster::attach(name)?));
+        let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
+            what: "start the runtime".to_owned(),
+            source,
+        })?;
+        runtime.block_on(demo::run(cluster))
+    });
+    match (&shown, keep) {
+        (Ok(address), true) => {
+            let e2e = format!("cargo e2e --name {name}");
+            say(format!(
+                "{e2e} exec -- curl -s -H 'Host: {}' http://{address}/",
+                demo::HOST
+            ));
+            say(format!(
+                "{e2e} exec -- kubectl -n demo get garagebuckets,ingresses"
+            ));
+            say(format!("{e2e} down"));
+        }
+        (Err(_), true) => say(format!(
+            "left running to look at: cargo e2e --name {name} down ends it"
+        )),
+        (_, false) => Node::attach(name)
+            .and_then(|n| n.down())
+            .or_else(|_| clean_stale())?,
+    }
+    shown.map(|_| ExitCode::SUCCESS)
 }

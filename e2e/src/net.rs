@@ -213,12 +213,38 @@ pub fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Answer> {
-    let what = || format!("{}:{}", to.0, to.1);
-    let limit = Duration::from_secs(10);
-    let mut stream = ns
-        .connect(SocketAddr::new(to.0, to.1), limit)
-        .at("connect to", what())?;
-    stream.set_read_timeout(Some(limit)).at("read from", what())?;
+    let to = SocketAddr::new(to.0, to.1);
+    let stream = ns.connect(to, LIMIT).at("connect to", to.to_string())?;
+    let raw = exchange(stream, method, path, headers, body).at("talk to", to.to_string())?;
+    Answer::parse(&raw)
+}
+
+/// Like [`request`], from this process's own network namespace.
+///
+/// # Errors
+/// As [`request`].
+pub fn request_here(
+    to: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Result<Answer> {
+    let stream = TcpStream::connect_timeout(&to, LIMIT).at("connect to", to.to_string())?;
+    let raw = exchange(stream, method, path, headers, body).at("talk to", to.to_string())?;
+    Answer::parse(&raw)
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn exchange(
+    mut stream: TcpStream,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(LIMIT))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -228,12 +254,10 @@ pub fn request(
     }
     head.push_str("\r\n");
     let mut raw = Vec::new();
-    stream
-        .write_all(head.as_bytes())
-        .and_then(|()| stream.write_all(body))
-        .and_then(|()| stream.read_to_end(&mut raw).map(|_| ()))
-        .at("talk to", what())?;
-    Answer::parse(&raw)
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    stream.read_to_end(&mut raw)?;
+    Ok(raw)
 }
 
 #[cfg(test)]

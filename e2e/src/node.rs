@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use pki::kubeconfig;
+pub(crate) use pki::{kubeconfig, random_token};
 
 use crate::audit::AuditLog;
 use crate::error::{Error, IoContext, Result};
@@ -49,6 +49,9 @@ pub mod addr {
         format!("https://{NODE}:6443")
     }
 }
+
+/// Name of the kubeconfig, in the state folder of a kept node, that works outside of it.
+pub const OUTSIDE: &str = "outside.kubeconfig";
 
 const INIT: &str = include_str!("node/init.sh");
 const KEEPER: &str = include_str!("node/keeper.sh");
@@ -386,6 +389,11 @@ impl Node {
         NetNs::of(self.init.pid)
     }
 
+    /// Whether it outlives the process that started it; then another process attends to it.
+    pub fn kept(&self) -> bool {
+        record(&self.state).is_some_and(|r| r.keep)
+    }
+
     /// Whether it still runs.
     pub fn alive(&self) -> bool {
         self.init.alive()
@@ -410,6 +418,32 @@ impl Node {
             .env("KUBECACHEDIR", self.state.join("kubecache"))
             .env("CONTAINERD_NAMESPACE", "k8s.io");
         c
+    }
+
+    /// Starts a program inside that goes on when this call returns; its output is appended to `log`.
+    ///
+    /// # Errors
+    /// When the node has ended or the program cannot be started.
+    pub fn spawn(&self, words: impl IntoIterator<Item = String>, log: &Path) -> Result<Process> {
+        use std::os::unix::process::CommandExt as _;
+        File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .at("open", log)?;
+        // Pid 1 of the node becomes its parent. A parent outside would stop with it (as nsenter does), not reap it
+        // then, and the node could not end. On cgroup v2 it must not sit in a group outside the node's own.
+        let script = r#"echo 0 2>/dev/null >/sys/fs/cgroup/init/cgroup.procs
+            "$@" </dev/null >>"$0" 2>&1 & echo $!"#;
+        let mut c = self.enter();
+        c.args(["sh", "-c", script]).arg(log).args(words);
+        // An own process group: an interrupt at the terminal is for the harness.
+        c.process_group(0);
+        let line = sh::shown(&c);
+        let inner = sh::run(c)?.trim().parse::<i32>();
+        let inner = inner.map_err(|_| Error::other(format!("no process id from {line}")))?;
+        Process::inside(self.init, inner)
+            .ok_or_else(|| Error::other(format!("ended at once, see {}: {line}", log.display())))
     }
 
     /// Runs a program inside and returns what it printed.
@@ -466,23 +500,7 @@ impl Node {
     /// When it cannot be started.
     pub fn start(&self, service: Service) -> Result<()> {
         let log = self.state.join("log").join(format!("{}.log", service.name()));
-        let out = File::options()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .at("open", &log)?;
-        let err = out.try_clone().at("open", &log)?;
-        let mut c = self.enter();
-        // On cgroup v2 a service must not sit in a group outside the node's own.
-        c.args([
-            "sh",
-            "-c",
-            r#"echo 0 >/sys/fs/cgroup/init/cgroup.procs 2>/dev/null; exec "$@""#,
-            "service",
-        ]);
-        c.args(self.service(service));
-        c.stdin(Stdio::null()).stdout(out).stderr(err);
-        let process = spawn_inside(c)?;
+        let process = self.spawn(self.service(service), &log)?;
         let file = self.state.join("pid").join(service.name());
         fs::write(&file, serde_json::to_string(&process).unwrap_or_default()).at("write", &file)
     }
@@ -554,11 +572,12 @@ impl Node {
         }
     }
 
-    /// Opens a port of this machine's 127.0.0.1 that leads to the API server, and writes a kubeconfig for it.
+    /// Opens a port of this machine's 127.0.0.1 that leads to the API server, and writes a kubeconfig for it
+    /// into the state folder.
     ///
     /// # Errors
     /// When the port or the file cannot be made.
-    pub fn forward_api(&self) -> Result<(Forward, PathBuf)> {
+    pub fn forward_api(&self, file: &str) -> Result<(Forward, PathBuf)> {
         let to: SocketAddr = format!("{}:6443", addr::NODE)
             .parse()
             .map_err(|_| Error::other("node address"))?;
@@ -567,8 +586,12 @@ impl Node {
         let text = fs::read_to_string(&tokens).at("read", &tokens)?;
         let token = text.split(',').next().unwrap_or_default();
         let server = format!("https://{}", forward.local());
-        let file = self.state.join("outside.kubeconfig");
-        fs::write(&file, kubeconfig(&server, &self.state.join("pki/ca.crt"), token)).at("write", &file)?;
+        let file = self.state.join(file);
+        // Renamed into place: who waits for the file must find all of it.
+        let partial = file.with_extension("tmp");
+        let text = kubeconfig(&server, &self.state.join("pki/ca.crt"), token);
+        fs::write(&partial, text).at("write", &partial)?;
+        fs::rename(&partial, &file).at("rename", &partial)?;
         Ok((forward, file))
     }
 
@@ -669,31 +692,6 @@ impl Drop for Node {
             let _ = self.down();
         }
     }
-}
-
-/// Starts a command made by `enter` and returns the process that runs inside; reaps both when they end.
-pub(crate) fn spawn_inside(mut c: Command) -> Result<Process> {
-    use std::os::unix::process::CommandExt as _;
-    let line = sh::shown(&c);
-    // An own process group: an interrupt at the terminal is for the harness.
-    let spawned = c.process_group(0).spawn();
-    let mut child = spawned.map_err(|source| Error::Io {
-        what: format!("start {line}"),
-        source,
-    })?;
-    let outer = i32::try_from(child.id()).ok().and_then(Process::of);
-    let found = wait_for(
-        "process inside the node",
-        Duration::from_secs(10),
-        Duration::from_millis(5),
-        || {
-            outer
-                .and_then(|o| o.children().first().copied())
-                .ok_or_else(|| "no child".to_owned())
-        },
-    );
-    std::thread::spawn(move || child.wait());
-    found
 }
 
 /// The kubelet insists on some kernel settings, which belong to the whole machine. It gets a mount namespace of its

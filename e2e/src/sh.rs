@@ -206,17 +206,25 @@ impl Process {
         pidfd_send_signal(handle, signal).map_err(|_| gone())
     }
 
-    /// The child processes.
-    pub fn children(&self) -> Vec<Process> {
-        let Ok(entries) = std::fs::read_dir("/proc") else {
-            return Vec::new();
-        };
-        entries
+    /// The process that has the pid `inner` in the pid namespace of `member`.
+    pub fn inside(member: Process, inner: i32) -> Option<Self> {
+        let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let wanted = namespace(member.pid)?;
+        let inner = inner.to_string();
+        std::fs::read_dir("/proc")
+            .ok()?
             .flatten()
             .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
-            .filter(|pid| stat(*pid).is_some_and(|f| f.get(1) == Some(&self.pid.to_string())))
-            .filter_map(Self::of)
-            .collect()
+            .filter(|pid| {
+                let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+                let ids = status
+                    .lines()
+                    .find_map(|l| l.strip_prefix("NSpid:"))
+                    .unwrap_or_default();
+                ids.split_whitespace().last() == Some(inner.as_str())
+            })
+            .find(|pid| namespace(*pid).as_ref() == Some(&wanted))
+            .and_then(Self::of)
     }
 
     /// Waits for the end.
@@ -256,7 +264,10 @@ mod tests {
         let mut child = command("sleep", ["60"]).spawn().unwrap();
         let process = Process::of(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(process.alive());
-        assert!(Process::me().unwrap().children().contains(&process));
+        assert_eq!(
+            Process::inside(Process::me().unwrap(), process.pid),
+            Some(process)
+        );
         // When the start time is another one, then no signal is sent
         let other = Process {
             start: process.start + 1,

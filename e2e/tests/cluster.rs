@@ -1,0 +1,235 @@
+//! What the other scenarios rest on: the cluster serves the product's API, counts requests, and lets real traffic
+//! through a real gateway to a real Garage. One cluster for the whole file.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use routewright_crds::cases::{CelCase, Expected, cel_cases};
+use routewright_e2e::garage::{Garage, GarageOptions, PAGE};
+use routewright_e2e::node::Service;
+use routewright_e2e::{Error, Scenario, audit, contour, scenario, wait};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn admission_decides_as_the_cases_say() {
+    scenario("admission_decides_as_the_cases_say", async |s| {
+        // Given the product's CRDs
+        s.cluster.product_crds().await?;
+        let client = s.client().await?;
+        let discovery = kube::discovery::Discovery::new(client.clone())
+            .filter(&[routewright_crds::GROUP])
+            .run()
+            .await?;
+        // When every case is sent to the API server
+        let mut wrong = Vec::new();
+        for case in cel_cases() {
+            if let Err(e) = send(&s, &client, &discovery, &case).await {
+                wrong.push(format!("{}: {e}", case.name));
+            }
+        }
+        // Then each gets the answer that it names
+        assert!(
+            wrong.is_empty(),
+            "{} cases differ:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
+        Ok(())
+    })
+    .await;
+}
+
+async fn send(
+    s: &Scenario,
+    client: &kube::Client,
+    discovery: &kube::Discovery,
+    case: &CelCase,
+) -> Result<(), String> {
+    let object = |value: &Value| serde_json::from_value::<DynamicObject>(value.clone()).unwrap();
+    let text = |field: &str| case.object[field].as_str().unwrap().to_owned();
+    let (group, version) = text("apiVersion")
+        .split_once('/')
+        .map(|(g, v)| (g.to_owned(), v.to_owned()))
+        .unwrap();
+    let gvk = kube::core::GroupVersionKind::gvk(&group, &version, &text("kind"));
+    let (resource, _) = discovery.resolve_gvk(&gvk).ok_or("kind is not served")?;
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), s.ns(), &resource);
+    let name = case.object["metadata"]["name"].as_str().unwrap();
+    let answer = match &case.old {
+        None => api.create(&PostParams::default(), &object(&case.object)).await,
+        Some(old) => {
+            let made = api.create(&PostParams::default(), &object(old)).await;
+            let mut stored = made.map_err(|e| format!("the old object was refused: {e}"))?;
+            if let Some(status) = old.get("status") {
+                let patch = Patch::Merge(json!({"status": status}));
+                stored = api
+                    .patch_status(name, &PatchParams::default(), &patch)
+                    .await
+                    .map_err(|e| format!("the old status was refused: {e}"))?;
+            }
+            let mut new = object(&case.object);
+            new.metadata.resource_version = stored.metadata.resource_version;
+            api.replace(name, &PostParams::default(), &new).await
+        }
+    };
+    match (case.expected, answer) {
+        (Expected::Accept, Ok(_)) => Ok(()),
+        (Expected::Reject(part), Err(kube::Error::Api(e))) if e.code == 422 && e.message.contains(part) => {
+            Ok(())
+        }
+        (expected, Ok(_)) => Err(format!("accepted, expected {expected:?}")),
+        (expected, Err(e)) => Err(format!("{e}, expected {expected:?}")),
+    }
+}
+
+#[tokio::test]
+async fn the_audit_log_counts_what_a_service_account_asks() {
+    scenario("the_audit_log_counts_what_a_service_account_asks", async |s| {
+        let log = s.cluster.audit()?;
+        // Given a service account that may do everything with ConfigMaps of its namespace
+        s.cluster.apply(&format!(
+            r#"{{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {{"name": "op", "namespace": "{ns}"}}}}
+---
+{{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {{"name": "op", "namespace": "{ns}"}},
+  "rules": [{{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}}]}}
+---
+{{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {{"name": "op", "namespace": "{ns}"}},
+  "roleRef": {{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "op"}},
+  "subjects": [{{"kind": "ServiceAccount", "name": "op", "namespace": "{ns}"}}]}}"#,
+            ns = s.ns()
+        ))?;
+        let api: Api<ConfigMap> = Api::namespaced(s.cluster.client_as(s.ns(), "op").await?, s.ns());
+        api.list(&Default::default()).await?;
+        // When it applies, reads, patches and is refused after the mark
+        let mark = log.mark()?;
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
+        api.patch("a", &PatchParams::apply("me").force(), &Patch::Apply(&body)).await?;
+        api.patch("a", &PatchParams::default(), &Patch::Merge(&json!({"data": {"k": "w"}}))).await?;
+        assert!(api.get_opt("b").await?.is_none());
+        let other: Api<ConfigMap> = Api::namespaced(s.cluster.client_as(s.ns(), "op").await?, "kube-system");
+        assert!(other.list(&Default::default()).await.is_err());
+        // Then exactly these are in the log, told apart
+        let requests = log.of_account(mark, s.ns(), "op")?;
+        let expected = [("apply", 201), ("get", 404), ("list", 403), ("patch", 200)]
+            .map(|(verb, code)| ((verb.to_owned(), "configmaps".to_owned(), code), 1));
+        assert_eq!(audit::count(&requests), expected.into());
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_in_garage_comes_back_through_ingress_and_gateway() {
+    scenario(
+        "a_page_in_garage_comes_back_through_ingress_and_gateway",
+        async |s| {
+            // Given Contour, a Garage and a page in it
+            let address = contour::install(s.cluster).await?;
+            let options = GarageOptions {
+                root_domain: Some(".example.test".to_owned()),
+                gateway: true,
+            };
+            let garage = Garage::deploy(s.cluster, s.ns(), "garage", &options).await?;
+            garage.create_website("site").await?;
+            garage.put_page("site", "<h1>made for a test</h1>").await?;
+            assert_eq!(
+                garage.web("site.example.test", "/").await?.text(),
+                "<h1>made for a test</h1>"
+            );
+            assert_eq!(garage.web("other.example.test", "/").await?.status, 404);
+            // When an Ingress and an HTTPRoute lead to it, each under a host of its own
+            s.cluster.apply(
+            &json!({"apiVersion": "v1", "kind": "List", "items": [
+                {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+                 "metadata": {"name": "site", "namespace": s.ns()},
+                 "spec": {"ingressClassName": contour::INGRESS_CLASS, "rules": [{
+                    "host": "site.example.test", "http": {"paths": [{
+                        "path": "/", "pathType": "Prefix",
+                        "backend": {"service": {"name": "garage-gateway", "port": {"name": "web"}}}}]}}]}},
+                {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+                 "metadata": {"name": "site", "namespace": s.ns()},
+                 "spec": {"parentRefs": [{"name": contour::GATEWAY, "namespace": contour::NAMESPACE}],
+                    "hostnames": ["www.example.org"],
+                    "rules": [{
+                        "filters": [{"type": "URLRewrite", "urlRewrite": {"hostname": "site.example.test"}}],
+                        "backendRefs": [{"name": "garage", "port": 3902}]}]}},
+            ]})
+            .to_string(),
+        )?;
+            // Then the page comes back under both, and nothing under a third
+            for host in ["site.example.test", "www.example.org"] {
+                wait::eventually(&format!("page under {host}"), PAGE, || async {
+                    let answer = s
+                        .cluster
+                        .fetch(host, address, 80, "/")
+                        .await
+                        .map_err(|e| e.to_string())?;
+                    match answer.text() == "<h1>made for a test</h1>" {
+                        true => Ok(()),
+                        false => Err(format!("{} {}", answer.status, answer.text())),
+                    }
+                })
+                .await?;
+            }
+            assert_eq!(
+                s.cluster
+                    .fetch("elsewhere.example.org", address, 80, "/")
+                    .await?
+                    .status,
+                404
+            );
+            Ok(())
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_of_ones_own_survives_what_is_done_to_its_services_and_leaves_nothing() {
+    scenario("a_node_of_ones_own", async |s| {
+        s.cluster.own_node()?;
+        // Given a second node beside the shared one
+        let options = routewright_e2e::node::Options {
+            name: format!("rw-second-{}", std::process::id()),
+            ..Default::default()
+        };
+        let tools = s.cluster.tools().clone();
+        let node = tokio::task::spawn_blocking(move || routewright_e2e::node::Node::up(&tools, &options))
+            .await
+            .map_err(|e| Error::other(e.to_string()))??;
+        // When its API server is frozen, then it does not answer; and goes on afterwards
+        node.pause(Service::Apiserver)?;
+        assert!(node.kubectl(["get", "ns", "--request-timeout=1s"]).is_err());
+        node.resume(Service::Apiserver)?;
+        node.wait_api()?;
+        // When etcd is killed and started again, then what was stored is there
+        node.kubectl(["create", "configmap", "kept"])?;
+        node.kill(Service::Etcd)?;
+        node.start(Service::Etcd)?;
+        wait::eventually("stored object", Duration::from_secs(30), || async {
+            node.kubectl(["get", "configmap", "kept"])
+                .map(|_| ())
+                .map_err(|e| e.to_string())
+        })
+        .await?;
+        node.restart(Service::Apiserver)?;
+        // When it is taken down, then no process, file or cgroup of it is left
+        let state = node.state().to_path_buf();
+        let groups = std::fs::read_to_string(state.join("cgroups")).unwrap();
+        assert!(groups.lines().count() > 0);
+        node.down()?;
+        assert!(!node.alive() && !state.exists());
+        for group in groups.lines() {
+            assert!(!std::path::Path::new(group).exists(), "{group}");
+        }
+        Ok(())
+    })
+    .await;
+}

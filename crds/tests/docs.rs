@@ -1,0 +1,203 @@
+//! The documentation is whole: links lead somewhere, every page is in the summary, every library has its reason, and
+//! nothing names a machine. Lives here because this crate builds fastest; what the text *says* is checked elsewhere.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Markdown files of the repository's top, `docs` and `samples`. The link `docs/src/decisions` is not followed.
+fn pages() -> Vec<PathBuf> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                if path.file_name().is_some_and(|n| n != "book") {
+                    walk(&path, found);
+                }
+            } else if path.extension().is_some_and(|e| e == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let root = root();
+    let mut found = Vec::new();
+    walk(&root.join("docs"), &mut found);
+    walk(&root.join("samples"), &mut found);
+    for entry in fs::read_dir(&root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The text outside of fenced blocks.
+fn prose(text: &str) -> String {
+    let mut fenced = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// Targets of `[text](target)` and `![text](target)`.
+fn links(text: &str) -> Vec<String> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target.to_owned())
+        .collect()
+}
+
+/// The anchors that a Markdown renderer gives to the headings of a page.
+fn anchors(text: &str) -> BTreeSet<String> {
+    prose(text)
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .map(|heading| {
+            heading
+                .trim_start_matches('#')
+                .trim()
+                .to_lowercase()
+                .chars()
+                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut broken = Vec::new();
+    let mut followed = 0;
+    for page in pages() {
+        let text = read(&page);
+        for link in links(&prose(&text)) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            followed += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => page.clone(),
+                file => page.parent().unwrap().join(file),
+            };
+            let fits = target.exists() && (anchor.is_empty() || anchors(&read(&target)).contains(anchor));
+            if !fits {
+                broken.push(format!(
+                    "{}: {link}",
+                    page.strip_prefix(root()).unwrap().display()
+                ));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n  {}", broken.join("\n  "));
+    assert!(
+        followed > 20,
+        "only {followed} links found: the test looks at the wrong text"
+    );
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_summary() {
+    let summary = read(&root().join("docs/src/SUMMARY.md"));
+    let listed: BTreeSet<PathBuf> = links(&summary)
+        .into_iter()
+        .map(|link| root().join("docs/src").join(link).canonicalize().unwrap())
+        .collect();
+    let missing: Vec<_> = pages()
+        .into_iter()
+        .filter(|page| page.starts_with(root().join("docs")) && !page.ends_with("SUMMARY.md"))
+        .filter(|page| !listed.contains(&page.canonicalize().unwrap()))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/src/SUMMARY.md: {missing:?}");
+}
+
+#[test]
+fn every_library_has_its_reason() {
+    let manifest = read(&root().join("Cargo.toml"));
+    let (_, after) = manifest.split_once("[workspace.dependencies]").unwrap();
+    let (table, _) = after.split_once("\n[").unwrap();
+    let used: BTreeSet<&str> = table
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#') && !line.contains("path = "))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name.trim())
+        .collect();
+    let page = read(&root().join("docs/decisions/0005-libraries.md"));
+    let explained: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| "))
+        .filter_map(|line| line.split_once(" | "))
+        .flat_map(|(names, _)| names.split(", "))
+        .filter(|name| *name != "crate")
+        .collect();
+    let without: Vec<_> = used.difference(&explained).collect();
+    let gone: Vec<_> = explained.difference(&used).collect();
+    assert!(
+        without.is_empty(),
+        "docs/decisions/0005-libraries.md has no line for {without:?}"
+    );
+    assert!(
+        gone.is_empty(),
+        "docs/decisions/0005-libraries.md explains what is not used: {gone:?}"
+    );
+}
+
+#[test]
+fn every_decision_is_listed_with_its_date() {
+    let folder = root().join("docs/decisions");
+    let index = read(&folder.join("README.md"));
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name == "README.md" {
+            continue;
+        }
+        let number: usize = name[..4]
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}: four digits first"));
+        let text = read(&path);
+        let mut lines = text.lines();
+        let title = lines.next().unwrap();
+        assert!(title.starts_with(&format!("# {number}. ")), "{name}: {title}");
+        let status = lines.nth(1).unwrap();
+        let date = status.split(" · ").next().unwrap();
+        let dated = date.len() == 10 && date.chars().all(|c| c.is_ascii_digit() || c == '-');
+        assert!(dated, "{name}: the third line begins with a date, not {status:?}");
+        assert!(
+            index.contains(&format!("[{number}]({name})")),
+            "{name} is not in README.md"
+        );
+        numbers.push(number);
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
+}

@@ -100,6 +100,7 @@ struct Shared {
     clock: Arc<Clock>,
     always: bool,
     held: AtomicBool,
+    refusals: AtomicU64,
     leads: watch::Sender<bool>,
     stop: CancellationToken,
     task: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
@@ -158,7 +159,7 @@ impl Debug for Leadership {
 
 impl Lease for Leadership {
     fn held(&self) -> bool {
-        self.is_leader()
+        self.may_act()
     }
 }
 
@@ -168,11 +169,30 @@ impl Leadership {
         Self::build(Duration::ZERO, true)
     }
 
+    /// Decided by hand with [`Leadership::set`]; for tests and for tools.
+    pub fn fixed(leads: bool) -> Self {
+        let this = Self::build(Duration::from_secs(100 * 365 * 24 * 3_600), false);
+        this.set(leads);
+        this
+    }
+
+    /// Changes a fixed leadership.
+    pub fn set(&self, leads: bool) {
+        if leads {
+            self.0.clock.renewed_at(Instant::now());
+        } else {
+            self.0.clock.forget();
+        }
+        self.0.held.store(leads, Ordering::Release);
+        self.0.leads.send_replace(leads);
+    }
+
     fn build(fence: Duration, always: bool) -> Self {
         Self(Arc::new(Shared {
             clock: Arc::new(Clock::new(fence)),
             always,
             held: AtomicBool::new(always),
+            refusals: AtomicU64::new(0),
             leads: watch::Sender::new(always),
             stop: CancellationToken::new(),
             task: std::sync::Mutex::new(None),
@@ -197,6 +217,22 @@ impl Leadership {
     /// This process leads now, by its own clock too.
     pub fn is_leader(&self) -> bool {
         self.0.always || (self.0.held.load(Ordering::Acquire) && self.0.clock.fresh())
+    }
+
+    /// The same, asked by who would act now. A "no" is counted and wakes whoever waits for a change: what was refused
+    /// must be looked at again, even if leadership comes back before anybody noticed that it was gone.
+    pub fn may_act(&self) -> bool {
+        let yes = self.is_leader();
+        if !yes {
+            self.0.refusals.fetch_add(1, Ordering::AcqRel);
+            self.0.leads.send_modify(|_| ());
+        }
+        yes
+    }
+
+    /// How often [`Leadership::may_act`] said no.
+    pub fn refusals(&self) -> u64 {
+        self.0.refusals.load(Ordering::Acquire)
     }
 
     /// Wakes when leadership is won or lost (also by the clock alone).

@@ -12,8 +12,10 @@ pub mod leadership;
 pub mod metrics;
 mod pace;
 pub mod presence;
+pub mod probes;
 #[cfg(test)]
 mod script;
+pub mod supervisor;
 #[cfg(test)]
 mod tests;
 pub mod triggers;
@@ -24,6 +26,8 @@ pub use hub::{Change, Handle, Listener, Scope, Selector, WatchHub};
 pub use leadership::{Leadership, LeaseConfig};
 pub use metrics::Metrics;
 pub use presence::{ApiState, Origin, Presence};
+pub use probes::Probes;
+pub use supervisor::{StartContext, Supervisor, Unit};
 pub use triggers::Triggers;
 pub use write_guard::WriteGuard;
 

@@ -25,7 +25,7 @@ impl WriteGuard {
 
     /// An error of class `Shutdown` if no write may start now.
     pub fn check(&self) -> Result<(), ReconcileError> {
-        if self.0.is_leader() {
+        if self.0.may_act() {
             return Ok(());
         }
         Err(ReconcileError::new(
@@ -76,9 +76,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        match self.guard.check() {
-            Err(refused) if !reads => Either::Left(ready(Err(refused.into()))),
-            _ => Either::Right(
+        let allowed = if reads { Ok(()) } else { self.guard.check() };
+        match allowed {
+            Err(refused) => Either::Left(ready(Err(refused.into()))),
+            Ok(()) => Either::Right(
                 self.inner
                     .call(request)
                     .map_err(S::Error::into as fn(S::Error) -> BoxError),

@@ -4,6 +4,7 @@ mod controller;
 mod hub;
 mod leadership;
 mod presence;
+mod supervisor;
 
 use std::time::Duration;
 

@@ -9,4 +9,6 @@
     )
 )]
 
+pub mod app;
+pub mod cli;
 pub mod exposure;

@@ -118,6 +118,15 @@ pub fn depends_on_labels<'a>(
     by_label
 }
 
+/// Whether a grant selects namespaces by label, so that these have to be watched.
+pub fn has_selector(grant: &GarageReferenceGrant) -> bool {
+    grant
+        .spec
+        .from
+        .iter()
+        .any(|from| from.namespace_selector.is_some())
+}
+
 /// Sources of the right kind in grants that cover the target.
 fn relevant<'a>(
     reference: Reference<'_>,

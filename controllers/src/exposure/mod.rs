@@ -5,7 +5,9 @@
 //! [`hostname`], [`cluster`] and [`grant`] are the questions it asks, [`ingress`] and [`httproute`] write the decision
 //! down as an object, [`readiness`] reads the live object.
 
+pub mod caches;
 pub mod cluster;
+pub mod controllers;
 pub mod grant;
 pub mod hostname;
 pub mod httproute;

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, marker::PhantomData, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use kube::ResourceExt;
 use reconcile_kit::{
-    ApiKind, Child, ChildPlan, Children, Desired, Needs, Plan, Planner, ReconcileError, Report, Request,
-    Verdict,
+    ApiKind, Child, ChildPlan, Children, Desired, ErrorClass, Needs, Plan, Planner, ReconcileError, Report,
+    Request, Verdict,
     layers::api_presence::{Presence, PresenceSnapshot},
     plan::ApplyOptions,
 };
@@ -71,15 +71,31 @@ impl Exposer for HttpRouteExposer {
 /// What the caches hold besides the bucket. A seam: decisions are tested with plain values.
 pub trait Facts: Send + Sync + 'static {
     /// The cluster, or whether its kind is not served.
-    fn cluster(&self, namespace: &str, name: &str) -> FoundCluster;
+    fn cluster(&self, namespace: &str, name: &str) -> Result<FoundCluster, NotReady>;
     /// All grants of a namespace.
-    fn grants(&self, namespace: &str) -> Vec<Arc<GarageReferenceGrant>>;
+    fn grants(&self, namespace: &str) -> Result<Vec<Arc<GarageReferenceGrant>>, NotReady>;
     /// Labels of a namespace; `None` if it is not there or may not be looked at.
-    fn namespace_labels(&self, namespace: &str) -> Option<BTreeMap<String, String>>;
+    fn namespace_labels(&self, namespace: &str) -> Result<Option<BTreeMap<String, String>>, NotReady>;
     /// Whether an Ingress of this class (the default one for `None`) has a class to be served by.
     fn ingress_class(&self, class: Option<&str>) -> ClassState;
     /// The live child, whoever owns it.
     fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>>;
+}
+
+/// A cache that a decision needs is not complete yet, so nothing may be concluded from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotReady(
+    /// The kind.
+    pub &'static str,
+);
+
+impl From<NotReady> for ReconcileError {
+    fn from(cache: NotReady) -> Self {
+        Self::new(
+            ErrorClass::NotReady,
+            format!("the cache of {} is not complete yet", cache.0),
+        )
+    }
 }
 
 /// A cluster out of a cache.
@@ -180,7 +196,7 @@ impl<E: Exposer> Planner for ExposurePlanner<E> {
 
     async fn plan(&self, request: &Request<GarageBucket>) -> Result<Plan<Finding>, ReconcileError> {
         let may_touch = self.enabled && self.presence.presence(&E::KIND.api()) == Presence::Served;
-        Ok(plan(E::KIND, &request.object, may_touch, self.facts.as_ref()))
+        Ok(plan(E::KIND, &request.object, may_touch, self.facts.as_ref())?)
     }
 
     fn report(bucket: &GarageBucket, verdict: &Verdict<Finding>, children: &Children) -> Report {
@@ -206,18 +222,23 @@ impl<E: Exposer> Planner for ExposurePlanner<E> {
 }
 
 /// What the controller of `kind` plans. `may_touch`: its flag is on and its kind is served.
-pub fn plan(kind: ExposureKind, bucket: &GarageBucket, may_touch: bool, facts: &dyn Facts) -> Plan<Finding> {
+pub fn plan(
+    kind: ExposureKind,
+    bucket: &GarageBucket,
+    may_touch: bool,
+    facts: &dyn Facts,
+) -> Result<Plan<Finding>, NotReady> {
     if let Some(blocked) = set_aside(bucket) {
-        return Plan::report(match blocked {
+        return Ok(Plan::report(match blocked {
             Blocked::Paused if speaks(kind, bucket) => Finding::Blocked {
                 blocked,
                 serving: Vec::new(),
             },
             _ => Finding::Silent,
-        });
+        }));
     }
-    match selection(bucket) {
-        Selection::Kind(selected) if selected == kind => wanted(kind, bucket, facts),
+    Ok(match selection(bucket) {
+        Selection::Kind(selected) if selected == kind => wanted(kind, bucket, facts)?,
         Selection::Kind(_) => {
             let (children, leftover) = removal(kind, bucket, may_touch);
             Plan {
@@ -249,7 +270,7 @@ pub fn plan(kind: ExposureKind, bucket: &GarageBucket, may_touch: bool, facts: &
         } else {
             Finding::Silent
         }),
-    }
+    })
 }
 
 /// Removes our child, or names the one that has to stay.
@@ -276,18 +297,18 @@ fn removal(kind: ExposureKind, bucket: &GarageBucket, may_touch: bool) -> (Vec<C
     }
 }
 
-fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Plan<Finding> {
+fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Result<Plan<Finding>, NotReady> {
     let (namespace, name) = cluster_of(bucket);
     let own = bucket.namespace().unwrap_or_default();
-    let cluster = facts.cluster(namespace, name);
+    let cluster = facts.cluster(namespace, name)?;
     let grants = if namespace == own {
         Vec::new()
     } else {
-        facts.grants(namespace)
+        facts.grants(namespace)?
     };
     let grants: Vec<&GarageReferenceGrant> = grants.iter().map(Arc::as_ref).collect();
     let labels = if needs_namespace_labels(bucket, &grants) {
-        facts.namespace_labels(&own)
+        facts.namespace_labels(&own)?
     } else {
         None
     };
@@ -301,7 +322,7 @@ fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Plan<
         grants,
         namespace_labels: labels.as_ref(),
     };
-    match resolve(&inputs) {
+    Ok(match resolve(&inputs) {
         Ok(resolved) => {
             let class = match &resolved.via {
                 Via::Ingress(settings) => facts.ingress_class(settings.class.as_deref()),
@@ -344,7 +365,7 @@ fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Plan<
                 ..Plan::report(Finding::Blocked { blocked, serving })
             }
         }
-    }
+    })
 }
 
 /// The child as the framework applies it: the resolved body without what the layers add.

@@ -36,7 +36,7 @@ pub struct Reporting {
     /// What was written and not seen back.
     pub memory: StatusMemory,
     undeclared: Mutex<BTreeSet<String>>,
-    notes: Mutex<HashMap<String, HashSet<Note>>>,
+    notes: Mutex<HashMap<(String, String), HashSet<Note>>>,
 }
 
 impl Reporting {
@@ -52,15 +52,21 @@ impl Reporting {
         }
     }
 
+    /// Shares what was written with another controller of the same contract.
+    #[must_use]
+    pub fn sharing(mut self, memory: &StatusMemory) -> Self {
+        self.memory = memory.clone();
+        self
+    }
+
     /// The object is gone: forget what was said about it.
-    pub fn forget(&self, namespace: &str, name: &str, uid: Option<&str>) {
+    pub fn forget(&self, namespace: &str, name: &str) {
         self.memory.forget(namespace, name);
-        if let Some(uid) = uid {
-            self.notes
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(uid);
-        }
+        let key = (namespace.to_owned(), name.to_owned());
+        self.notes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&key);
     }
 }
 
@@ -309,7 +315,7 @@ impl Reporting {
                 Err(StatusError::Failed(error)) => return Err(error),
             }
         }
-        self.publish(object, uid, notes, written).await;
+        self.publish(object, notes, written).await;
         Ok(())
     }
 
@@ -350,16 +356,15 @@ impl Reporting {
 
     /// Events: transitions, and notes that were not in the last report about this object. On the first look after a
     /// start nothing is repeated unless the status changed too.
-    async fn publish<K: Resource<DynamicType = ()>>(
-        &self,
-        object: &K,
-        uid: &str,
-        notes: Vec<Note>,
-        written: bool,
-    ) {
+    async fn publish<K: Resource<DynamicType = ()>>(&self, object: &K, notes: Vec<Note>, written: bool) {
         let fresh: Vec<Note> = {
+            let meta = object.meta();
+            let key = (
+                meta.namespace.clone().unwrap_or_default(),
+                meta.name.clone().unwrap_or_default(),
+            );
             let mut said = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-            match said.get(uid) {
+            match said.get(&key) {
                 None if notes.is_empty() => Vec::new(),
                 before => {
                     let first = before.is_none();
@@ -369,7 +374,7 @@ impl Reporting {
                         .filter(|_| written || !first)
                         .cloned()
                         .collect();
-                    said.insert(uid.to_owned(), notes.into_iter().collect());
+                    said.insert(key, notes.into_iter().collect());
                     fresh
                 }
             }

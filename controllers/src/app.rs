@@ -1,0 +1,172 @@
+//! The operator as a whole: clients, caches, leadership, presence, controllers, endpoints; started and stopped in the
+//! right order. What a flag means is told by `cli`; what a controller does, by its own folder.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use kube::{Client, Config, client::ClientBuilder};
+use reconcile_kit::runtime::{
+    Metrics, Scope, WatchHub,
+    leadership::{Leadership, LeaseConfig, lease_client},
+    presence::{Origin, Presence},
+    probes::{Probes, ServeError, Server, serve_metrics, serve_probes},
+    supervisor::Supervisor,
+    write_guard::WriteGuard,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::exposure::{
+    ExposureKind,
+    caches::{BUCKETS, CLUSTERS, GRANTS},
+    controllers::{self as exposure, Flags, Ground},
+};
+
+/// Value of `app.kubernetes.io/managed-by` on everything that the operator makes.
+pub const MANAGED_BY: &str = "routewright";
+
+/// Prefix of all metrics.
+pub const METRICS_PREFIX: &str = "routewright";
+
+/// What the operator is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `--enable-ingress`
+    pub enable_ingress: bool,
+    /// `--enable-gateway-api`
+    pub enable_gateway_api: bool,
+    /// `--enable-garage-buckets`
+    pub enable_garage_buckets: bool,
+    /// `--watch-namespaces`
+    pub scope: Scope,
+    /// `--cluster-domain`
+    pub cluster_domain: String,
+    /// `--concurrency`
+    pub concurrency: u16,
+    /// `--instance`: tells the children of several installations apart.
+    pub instance: String,
+    /// Name of this Pod.
+    pub pod: Option<String>,
+}
+
+/// The Lease of an installation.
+pub fn lease_config(namespace: &str, instance: &str, identity: &str) -> LeaseConfig {
+    LeaseConfig::new(
+        namespace,
+        format!("{instance}-leader"),
+        identity,
+        "routewright-lease",
+    )
+}
+
+/// A client whose requests are counted and whose writes stop with the lease.
+pub fn client(config: &Config, metrics: &Metrics, leadership: &Leadership) -> Result<Client, kube::Error> {
+    let mut config = config.clone();
+    // Back-off is the framework's: kube's own would repeat one call for minutes.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config.write_timeout = Some(Duration::from_secs(15));
+    Ok(ClientBuilder::try_from(config)?
+        .with_layer(&WriteGuard::new(leadership.clone()).layer())
+        .with_layer(&metrics.api_layer())
+        .build())
+}
+
+/// Takes part in the election, or acts alone.
+pub fn leadership(config: &Config, lease: Option<LeaseConfig>, metrics: &Metrics) -> Leadership {
+    match lease {
+        Some(lease) => Leadership::start(lease, lease_client(config), metrics),
+        None => Leadership::always(),
+    }
+}
+
+/// The running operator.
+pub struct App {
+    /// Watches.
+    pub hub: WatchHub,
+    /// What is served.
+    pub presence: Presence,
+    /// Who leads.
+    pub leadership: Leadership,
+    /// Controllers.
+    pub supervisor: Supervisor,
+    /// Counters.
+    pub metrics: Metrics,
+    _exposure: exposure::Running,
+}
+
+impl App {
+    /// Starts everything but the endpoints. Nothing is written before the lease is held.
+    pub fn start(client: Client, leadership: Leadership, metrics: Metrics, options: &Options) -> Self {
+        let hub = WatchHub::new(client.clone(), metrics.clone());
+        let presence = Presence::start(&client, &hub, &metrics, kinds(options));
+        let supervisor = Supervisor::new(presence.clone(), leadership.clone(), metrics.clone());
+        let lease = leadership.clone();
+        let ground = Ground {
+            client,
+            hub: hub.clone(),
+            presence: presence.clone(),
+            lease: Arc::new(move || lease.is_leader()),
+            metrics: metrics.clone(),
+            supervisor: supervisor.clone(),
+            scope: options.scope.clone(),
+            managed_by: MANAGED_BY,
+            instance: options.instance.clone(),
+            pod: options.pod.clone(),
+            concurrency: options.concurrency,
+        };
+        let flags = Flags {
+            ingress: options.enable_ingress,
+            gateway_api: options.enable_gateway_api,
+        };
+        let running = exposure::add(&ground, flags);
+        Self {
+            hub,
+            presence,
+            leadership,
+            supervisor,
+            metrics,
+            _exposure: running,
+        }
+    }
+
+    /// Opens probes and metrics.
+    pub async fn serve(
+        &self,
+        probes: SocketAddr,
+        metrics: SocketAddr,
+        stop: &CancellationToken,
+    ) -> Result<(Server, Server), ServeError> {
+        let told = Probes {
+            supervisor: self.supervisor.clone(),
+            hub: self.hub.clone(),
+            leadership: self.leadership.clone(),
+        };
+        Ok((
+            serve_probes(probes, told, stop.clone()).await?,
+            serve_metrics(metrics, self.metrics.clone(), stop.clone()).await?,
+        ))
+    }
+
+    /// Finishes what runs, then gives the lease back.
+    pub async fn shutdown(self) {
+        self.supervisor.shutdown().await;
+        self.leadership.release().await;
+    }
+}
+
+/// Kinds whose presence is followed. What a flag switches off is not looked at: the flag alone decides.
+fn kinds(options: &Options) -> Vec<(reconcile_kit::ApiKind, Origin)> {
+    let optional = |on: bool, origin: Origin| if on { origin } else { Origin::Always };
+    vec![
+        (BUCKETS, Origin::Crd),
+        (CLUSTERS, Origin::Crd),
+        (GRANTS, Origin::Crd),
+        (
+            ExposureKind::Ingress.api(),
+            optional(options.enable_ingress, Origin::Builtin),
+        ),
+        (
+            ExposureKind::HttpRoute.api(),
+            optional(options.enable_gateway_api, Origin::Crd),
+        ),
+    ]
+}

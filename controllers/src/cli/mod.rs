@@ -1,0 +1,77 @@
+//! The command line. Each command has a file; `main` only parses and dispatches.
+
+pub mod crds;
+pub mod logging;
+pub mod run;
+
+use clap::{Parser, Subcommand};
+
+/// Website exposure for Garage buckets, and Gateway API on Tyk.
+#[derive(Debug, Parser)]
+#[command(
+    name = "routewright",
+    version,
+    about,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the operator.
+    Run(Box<run::RunArgs>),
+    /// Print the CustomResourceDefinitions, ready for `kubectl apply --server-side -f -`.
+    Crds,
+    /// Print version and the API versions that this build knows.
+    Version,
+}
+
+/// A command that could not do what it was asked: one line, and the exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// For people: what is wrong, and the way out.
+    pub message: String,
+    /// Exit code: 2 for usage and configuration, 1 for anything else.
+    pub code: u8,
+}
+
+impl Failure {
+    /// Wrong usage or configuration.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            code: 2,
+        }
+    }
+
+    /// Anything that went wrong while doing it.
+    pub fn other(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            code: 1,
+        }
+    }
+}
+
+/// `routewright version`
+#[allow(clippy::print_stdout)]
+pub fn version() {
+    println!("routewright {}", env!("CARGO_PKG_VERSION"));
+    println!(
+        "garage.rajsingh.info: GarageBucket v1beta1, GarageCluster v1beta2, GarageReferenceGrant v1beta1"
+    );
+    println!("networking.k8s.io/v1 Ingress, gateway.networking.k8s.io/v1 HTTPRoute");
+}
+
+/// The one line that a failed command ends with.
+#[allow(clippy::print_stderr)]
+pub fn complain(failure: &Failure) {
+    eprintln!("routewright: {failure}");
+}

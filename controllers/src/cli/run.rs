@@ -1,0 +1,201 @@
+//! `routewright run`: flags and environment to options, then the operator until a signal. Every flag has an environment
+//! variable; the flag wins.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::{ArgAction, Args};
+use kube::Config;
+use reconcile_kit::runtime::{Metrics, Scope};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{Failure, logging};
+use crate::app::{self, App, METRICS_PREFIX, Options};
+
+/// Flags of `run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// Make Ingresses for buckets that ask for one. Off: no right on Ingresses is needed and none is looked at.
+    #[arg(long, env = "ENABLE_INGRESS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub enable_ingress: bool,
+
+    /// Make HTTPRoutes for buckets that ask for one. Off: no right on HTTPRoutes is needed and none is looked at.
+    #[arg(long, env = "ENABLE_GATEWAY_API", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub enable_gateway_api: bool,
+
+    /// Manage buckets in Garage too. Off: another operator does, and only exposure is done here.
+    #[arg(long, env = "ENABLE_GARAGE_BUCKETS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub enable_garage_buckets: bool,
+
+    /// Namespaces to look at, separated by commas; empty for all.
+    #[arg(
+        long,
+        env = "WATCH_NAMESPACES",
+        value_delimiter = ',',
+        value_name = "NAMESPACE"
+    )]
+    pub watch_namespaces: Vec<String>,
+
+    /// DNS domain of the cluster.
+    #[arg(long, env = "CLUSTER_DOMAIN", default_value = "cluster.local")]
+    pub cluster_domain: String,
+
+    /// Reconciles at once per controller.
+    #[arg(long, env = "CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub concurrency: u16,
+
+    /// Name of this installation: the label app.kubernetes.io/instance of everything it makes, and the name of its Lease.
+    #[arg(long, env = "INSTANCE", default_value = "routewright")]
+    pub instance: String,
+
+    /// Act only while holding a Lease, so that several replicas can run.
+    #[arg(long, env = "LEADER_ELECT", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+    pub leader_elect: bool,
+
+    /// Where metrics are served.
+    #[arg(long, env = "METRICS_ADDR", default_value = "0.0.0.0:8080")]
+    pub metrics_addr: SocketAddr,
+
+    /// Where /livez and /readyz are served.
+    #[arg(long, env = "PROBE_ADDR", default_value = "0.0.0.0:8081")]
+    pub probe_addr: SocketAddr,
+
+    /// Form of the log lines.
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t)]
+    pub log_format: logging::Format,
+
+    /// What is logged: error, warn, info, debug, trace, or a filter such as info,kube_client=debug.
+    #[arg(long, env = "LOG_LEVEL", default_value = "info")]
+    pub log_level: String,
+
+    /// Name of this Pod; its identity in the election and in events.
+    #[arg(long, env = "POD_NAME", hide = true)]
+    pub pod_name: Option<String>,
+
+    /// Namespace of this Pod; where the Lease lives.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "default", hide = true)]
+    pub pod_namespace: String,
+}
+
+/// How long a stop may take in all, shorter than the Pod's grace period.
+const STOP_LIMIT: Duration = Duration::from_secs(28);
+
+impl RunArgs {
+    fn options(&self) -> Result<Options, Failure> {
+        let namespaces: Vec<String> = self
+            .watch_namespaces
+            .iter()
+            .map(|n| n.trim().to_owned())
+            .filter(|n| !n.is_empty())
+            .collect();
+        if let Some(bad) = namespaces.iter().find(|n| !is_label(n)) {
+            return Err(Failure::usage(format!(
+                "--watch-namespaces: {bad:?} is not the name of a namespace"
+            )));
+        }
+        if !is_label(&self.instance) {
+            return Err(Failure::usage(format!(
+                "--instance {:?}: must be at most 63 lower-case letters, digits and '-'",
+                self.instance
+            )));
+        }
+        Ok(Options {
+            enable_ingress: self.enable_ingress,
+            enable_gateway_api: self.enable_gateway_api,
+            enable_garage_buckets: self.enable_garage_buckets,
+            scope: if namespaces.is_empty() {
+                Scope::All
+            } else {
+                Scope::Namespaces(namespaces)
+            },
+            cluster_domain: self.cluster_domain.clone(),
+            concurrency: self.concurrency,
+            instance: self.instance.clone(),
+            pod: self.pod_name.clone(),
+        })
+    }
+
+    /// Unique per process: a Pod that is restarted in place must not take its own old lease for granted.
+    fn identity(&self) -> String {
+        let host = self.pod_name.clone().unwrap_or_else(|| "local".to_owned());
+        format!("{host}-{}", std::process::id())
+    }
+}
+
+/// A DNS label.
+fn is_label(text: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub async fn run(args: RunArgs) -> Result<(), Failure> {
+    let options = args.options()?;
+    logging::start(args.log_format, &args.log_level)?;
+    let config = Config::infer().await.map_err(|error| {
+        Failure::usage(format!(
+            "no usable Kubernetes configuration: {}; run inside a Pod, or point KUBECONFIG to a valid file",
+            one_line(&error)
+        ))
+    })?;
+    let metrics = Metrics::new(METRICS_PREFIX);
+    let lease = args
+        .leader_elect
+        .then(|| app::lease_config(&args.pod_namespace, &args.instance, &args.identity()));
+    let leadership = app::leadership(&config, lease, &metrics);
+    let client = app::client(&config, &metrics, &leadership)
+        .map_err(|error| Failure::usage(format!("no Kubernetes client: {}", one_line(&error))))?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        api_server = %config.cluster_url,
+        ingress = options.enable_ingress,
+        gateway_api = options.enable_gateway_api,
+        garage_buckets = options.enable_garage_buckets,
+        "routewright starts"
+    );
+    let stop = CancellationToken::new();
+    let operator = App::start(client, leadership, metrics, &options);
+    let _servers = operator
+        .serve(args.probe_addr, args.metrics_addr, &stop)
+        .await
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let name = stop_signal().await?;
+    tracing::info!(signal = name, "stopping: finishing what runs");
+    if tokio::time::timeout(STOP_LIMIT, operator.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("stopped before everything was finished");
+    }
+    stop.cancel();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn stop_signal() -> Result<&'static str, Failure> {
+    let failed = |error: std::io::Error| Failure::other(format!("signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::select! {
+        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = interrupt.recv() => Ok("SIGINT"),
+    }
+}
+
+/// An error and its causes in one line.
+fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = inner.source();
+    }
+    text.replace('\n', " ")
+}

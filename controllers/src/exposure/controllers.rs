@@ -1,0 +1,335 @@
+//! Joins planner, caches and framework into the two running exposure controllers. No decision here: which caches feed
+//! which triggers, which layers get which seams, and what is forgotten with an object.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use kube::Client;
+use reconcile_kit::{
+    ApiKind,
+    events::KubeEvents,
+    layers::{
+        conditions::Reporting, leader_gate::Lease, metadata::OperatorMetadata, owned_children::Owned,
+        policy::Backoff,
+    },
+    owned::{KubeChildWriter, WriteMemory, memory::ChildKey, squatter::Squatters},
+    runtime::{
+        ControllerSpec, Handle, Metrics, Scope, Selector, Triggers, WatchHub,
+        hub::{Cached, ListenGuard, WatchGuard},
+        metrics::ControllerLabel,
+        presence::{ApiState, Presence},
+        run_controller,
+        supervisor::{Supervisor, Unit},
+        triggers::{all_on_ready, on_change_of_child, on_change_of_self},
+    },
+    stack::Parts,
+    status::StatusMemory,
+    status_writer::KubeStatusWriter,
+};
+use routewright_crds::GarageBucket;
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    ExposureKind,
+    caches::{
+        BUCKETS, CLUSTERS, Caches, GRANTS, on_class, on_cluster, on_grant, on_namespace, status_matters,
+    },
+    names::child_name,
+    plan::{Exposer, ExposurePlanner, HttpRouteExposer, IngressExposer},
+    status::CONTRACT,
+};
+
+/// Prefix of our annotations.
+pub const PREFIX: &str = "routewright.dev";
+
+/// What the exposure controllers run on.
+#[derive(Clone)]
+pub struct Ground {
+    /// Client for everything; its own retry must be off.
+    pub client: Client,
+    /// Shared watches.
+    pub hub: WatchHub,
+    /// What is served.
+    pub presence: Presence,
+    /// Who may act.
+    pub lease: Arc<dyn Lease>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Starts and stops controllers.
+    pub supervisor: Supervisor,
+    /// Namespaces to look at.
+    pub scope: Scope,
+    /// Value of `app.kubernetes.io/managed-by` on children.
+    pub managed_by: &'static str,
+    /// Value of `app.kubernetes.io/instance` on children.
+    pub instance: String,
+    /// Name of this Pod, for events.
+    pub pod: Option<String>,
+    /// Reconciles at once per controller.
+    pub concurrency: u16,
+}
+
+/// Flags of the exposure controllers.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    /// `--enable-ingress`
+    pub ingress: bool,
+    /// `--enable-gateway-api`
+    pub gateway_api: bool,
+}
+
+/// Keeps listeners and helper tasks alive.
+#[must_use = "the controllers lose their triggers when this is dropped"]
+pub struct Running {
+    _listeners: Vec<ListenGuard>,
+    _watches: Vec<WatchGuard>,
+    _namespaces: AbortOnDropHandle<()>,
+}
+
+/// Puts both exposure controllers under supervision.
+pub fn add(ground: &Ground, flags: Flags) -> Running {
+    let selector = Selector::labels(format!(
+        "app.kubernetes.io/managed-by={},app.kubernetes.io/instance={}",
+        ground.managed_by, ground.instance
+    ));
+    let snapshot = Arc::new(ground.presence.clone());
+    let caches = Caches::new(&ground.hub, &ground.scope, &selector, snapshot, flags.ingress);
+    let mut listeners = Vec::new();
+    let written = StatusMemory::default();
+    let ingress = one::<IngressExposer>(ground, &caches, flags.ingress, &written, &mut listeners);
+    let route = one::<HttpRouteExposer>(ground, &caches, flags.gateway_api, &written, &mut listeners);
+    let wake: Arc<dyn Fn() + Send + Sync> = {
+        let buckets = caches.buckets.clone();
+        Arc::new(move || {
+            ingress.push_all(&buckets.store());
+            route.push_all(&buckets.store());
+        })
+    };
+    optional(ground, CLUSTERS, &caches.clusters, &wake);
+    optional(ground, GRANTS, &caches.grants, &wake);
+    if flags.ingress {
+        optional(ground, ExposureKind::Ingress.api(), &caches.ingresses, &wake);
+    }
+    if flags.gateway_api {
+        optional(ground, ExposureKind::HttpRoute.api(), &caches.routes, &wake);
+    }
+    let watches = if caches.watches_classes() {
+        vec![caches.classes.start()]
+    } else {
+        Vec::new()
+    };
+    Running {
+        _namespaces: follow_namespaces(&caches, &mut listeners),
+        _listeners: listeners,
+        _watches: watches,
+    }
+}
+
+/// One controller; returns what wakes it.
+fn one<E: Exposer>(
+    ground: &Ground,
+    caches: &Caches,
+    enabled: bool,
+    written: &StatusMemory,
+    listeners: &mut Vec<ListenGuard>,
+) -> Triggers<GarageBucket> {
+    let label = ControllerLabel {
+        controller: E::NAME.to_owned(),
+    };
+    let triggers = Triggers::new(ground.metrics.queue_depth.get_or_create_owned(&label));
+    listeners.extend([
+        caches
+            .buckets
+            .listen(on_change_of_self(&triggers, status_matters)),
+        caches.clusters.listen(on_cluster(caches, &triggers)),
+        caches.grants.listen(on_grant(caches, &triggers)),
+        caches.namespaces.listen(on_namespace(caches, &triggers)),
+        caches.children(E::KIND).listen(on_change_of_child(&triggers)),
+        caches
+            .children(E::KIND)
+            .listen(all_on_ready(&triggers, &caches.buckets)),
+    ]);
+    if E::KIND == ExposureKind::Ingress {
+        listeners.push(caches.classes.listen(on_class(caches, &triggers)));
+    }
+
+    let manager = format!("routewright-{}", E::NAME);
+    let squatters = {
+        let triggers = triggers.clone();
+        let wake = Arc::new(move |namespace: &str, owner: &str| triggers.push_name(Some(namespace), owner));
+        Squatters::new(ground.client.clone(), wake)
+    };
+    let memory = WriteMemory::default();
+    let owned = Arc::new(Owned {
+        manager: manager.as_str().into(),
+        prefix: PREFIX.into(),
+        cache: Arc::new(caches.clone()),
+        writer: Arc::new(KubeChildWriter::new(ground.client.clone(), &manager)),
+        memory: memory.clone(),
+        metrics: ground.metrics.clone(),
+        squatters: Some(squatters.clone()),
+    });
+    let events = KubeEvents::new(ground.client.clone(), &manager, ground.pod.clone());
+    let writer = KubeStatusWriter(ground.client.clone());
+    let reporting = Arc::new(Reporting::new(CONTRACT, Arc::new(writer), Arc::new(events)).sharing(written));
+    let backoff = Backoff::default();
+    let snapshot = Arc::new(ground.presence.clone());
+    let features: &[&'static str] = if enabled { &[E::FEATURE] } else { &[] };
+    let parts = Parts {
+        planner: Arc::new(ExposurePlanner::<E>::new(
+            Arc::new(caches.clone()),
+            enabled,
+            snapshot.clone(),
+        )),
+        features: features.into(),
+        presence: snapshot,
+        metadata: Arc::new(OperatorMetadata::standard(
+            ground.managed_by,
+            &ground.instance,
+            E::NAME,
+        )),
+        owned,
+        reporting: Arc::clone(&reporting),
+        lease: Arc::clone(&ground.lease),
+        metrics: ground.metrics.clone(),
+        backoff: backoff.clone(),
+    };
+    let stack = parts.stack();
+    let forget = Arc::new(move |namespace: &str, name: &str| {
+        backoff.forget(namespace, name);
+        reporting.forget(namespace, name);
+        let key = ChildKey {
+            kind: E::KIND.api(),
+            namespace: namespace.to_owned(),
+            name: child_name(name),
+        };
+        memory.forget(&key);
+        squatters.release(&key);
+    });
+
+    let (run_caches, run_triggers, presence) = (caches.clone(), triggers.clone(), ground.presence.clone());
+    let concurrency = ground.concurrency;
+    let unit = Unit::new(E::NAME, move |start| {
+        let mut spec = ControllerSpec::new(
+            E::NAME,
+            run_caches.buckets.clone(),
+            run_triggers.clone(),
+            stack.clone(),
+        );
+        spec.forget = Some(forget.clone());
+        spec.concurrency = concurrency;
+        spec.waits = vec![
+            settled(&presence, CLUSTERS, &run_caches.clusters).boxed(),
+            settled(&presence, GRANTS, &run_caches.grants).boxed(),
+        ];
+        if enabled {
+            spec.waits
+                .push(settled(&presence, E::KIND.api(), run_caches.children(E::KIND)).boxed());
+        }
+        if E::KIND == ExposureKind::Ingress && run_caches.watches_classes() {
+            spec.waits.push(known(&run_caches.classes).boxed());
+        }
+        async move {
+            let stop = start.stop.clone();
+            run_controller(spec, stop, || start.running()).await;
+        }
+        .boxed()
+    });
+    let warm = caches.buckets.clone();
+    ground.supervisor.add(
+        unit.features(&[E::FEATURE])
+            .requires(&[BUCKETS])
+            .warm(move || vec![warm.start()]),
+    );
+    triggers
+}
+
+/// Runs the cache of a kind while it is served, and wakes every bucket when that changes.
+fn optional<K: Cached>(
+    ground: &Ground,
+    kind: ApiKind,
+    handle: &Handle<K>,
+    wake: &Arc<dyn Fn() + Send + Sync>,
+) {
+    let guard: Arc<Mutex<Option<WatchGuard>>> = Arc::default();
+    let (started, stopped) = (Arc::clone(&guard), guard);
+    let handle = handle.clone();
+    let wake = Arc::clone(wake);
+    let put = |slot: &Mutex<Option<WatchGuard>>, value| {
+        // What was there is dropped outside the lock: stopping a watch tells listeners.
+        let old = std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), value);
+        drop(old);
+    };
+    ground.supervisor.supervise_kind(
+        kind,
+        move || {
+            put(&started, Some(handle.start()));
+            known(&handle).boxed()
+        },
+        move || put(&stopped, None),
+        move |_: ApiState| wake(),
+    );
+}
+
+/// Completes when a cache is complete, or cannot be and says why.
+fn known<K: Cached>(handle: &Handle<K>) -> impl Future<Output = ()> + Send + 'static {
+    let handle = handle.clone();
+    async move {
+        let refused = async {
+            while handle
+                .problem()
+                .is_none_or(|problem| problem.class != reconcile_kit::ErrorClass::Forbidden)
+            {
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            }
+        };
+        tokio::select! { () = handle.ready() => {}, () = refused => {} }
+    }
+}
+
+/// Completes when it is known whether a kind is served and, if it is, its cache is complete.
+fn settled<K: Cached>(
+    presence: &Presence,
+    kind: ApiKind,
+    handle: &Handle<K>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let (presence, handle) = (presence.clone(), handle.clone());
+    async move {
+        let mut changed = presence.changed();
+        loop {
+            changed.borrow_and_update();
+            match presence.get(&kind) {
+                ApiState::Absent => return,
+                ApiState::Served => tokio::select! {
+                    () = known(&handle) => return,
+                    _ = changed.changed() => {}
+                },
+                ApiState::Unknown => {
+                    if changed.changed().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Watches labels of namespaces only while a grant selects by them.
+fn follow_namespaces(caches: &Caches, listeners: &mut Vec<ListenGuard>) -> AbortOnDropHandle<()> {
+    let changed = Arc::new(Notify::new());
+    let notify = Arc::clone(&changed);
+    listeners.push(caches.grants.listen(Box::new(move |_| notify.notify_one())));
+    let caches = caches.clone();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut watch: Option<WatchGuard> = None;
+        loop {
+            match (caches.wants_namespaces(), watch.is_some()) {
+                (true, false) => watch = Some(caches.namespaces.start()),
+                (false, true) => watch = None,
+                _ => {}
+            }
+            changed.notified().await;
+        }
+    }))
+}

@@ -1,0 +1,32 @@
+//! The binary: parses flags, dispatches, and turns a failure into one line and an exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use routewright::cli::{self, Cli, Command, Failure};
+
+// glibc keeps what a relist needed for a moment.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::other(format!("runtime: {error}")))
+            .and_then(|runtime| runtime.block_on(cli::run::run(*args))),
+        Command::Crds => cli::crds::print(),
+        Command::Version => {
+            cli::version();
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            cli::complain(&failure);
+            ExitCode::from(failure.code)
+        }
+    }
+}

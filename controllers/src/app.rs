@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::exposure::{
     ExposureKind,
     caches::{BUCKETS, CLUSTERS, GRANTS},
-    controllers::{self as exposure, Flags, Ground},
+    controllers::{self as exposure, Flags},
 };
+use crate::ground::Ground;
 
 /// Value of `app.kubernetes.io/managed-by` on everything that the operator makes.
 pub const MANAGED_BY: &str = "routewright";

@@ -12,3 +12,4 @@
 pub mod app;
 pub mod cli;
 pub mod exposure;
+pub mod ground;

@@ -1,25 +1,19 @@
 //! Joins planner, caches and framework into the two running exposure controllers. No decision here: which caches feed
 //! which triggers, which layers get which seams, and what is forgotten with an object.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
-use kube::Client;
 use reconcile_kit::{
-    ApiKind,
     events::KubeEvents,
-    layers::{
-        conditions::Reporting, leader_gate::Lease, metadata::OperatorMetadata, owned_children::Owned,
-        policy::Backoff,
-    },
+    layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
     owned::{KubeChildWriter, WriteMemory, memory::ChildKey, squatter::Squatters},
     runtime::{
-        ControllerSpec, Handle, Metrics, Scope, Selector, Triggers, WatchHub,
-        hub::{Cached, ListenGuard, WatchGuard},
+        ControllerSpec, Selector, Triggers,
+        hub::{ListenGuard, WatchGuard},
         metrics::ControllerLabel,
-        presence::{ApiState, Presence},
         run_controller,
-        supervisor::{Supervisor, Unit},
+        supervisor::Unit,
         triggers::{all_on_ready, on_change_of_child, on_change_of_self},
     },
     stack::Parts,
@@ -30,6 +24,8 @@ use routewright_crds::GarageBucket;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::ground::{Ground, PREFIX, complete, presence_and_cache};
+
 use super::{
     ExposureKind,
     caches::{
@@ -39,36 +35,6 @@ use super::{
     plan::{Exposer, ExposurePlanner, HttpRouteExposer, IngressExposer},
     status::CONTRACT,
 };
-
-/// Prefix of our annotations.
-pub const PREFIX: &str = "routewright.dev";
-
-/// What the exposure controllers run on.
-#[derive(Clone)]
-pub struct Ground {
-    /// Client for everything; its own retry must be off.
-    pub client: Client,
-    /// Shared watches.
-    pub hub: WatchHub,
-    /// What is served.
-    pub presence: Presence,
-    /// Who may act.
-    pub lease: Arc<dyn Lease>,
-    /// Counters.
-    pub metrics: Metrics,
-    /// Starts and stops controllers.
-    pub supervisor: Supervisor,
-    /// Namespaces to look at.
-    pub scope: Scope,
-    /// Value of `app.kubernetes.io/managed-by` on children.
-    pub managed_by: &'static str,
-    /// Value of `app.kubernetes.io/instance` on children.
-    pub instance: String,
-    /// Name of this Pod, for events.
-    pub pod: Option<String>,
-    /// Reconciles at once per controller.
-    pub concurrency: u16,
-}
 
 /// Flags of the exposure controllers.
 #[derive(Clone, Copy, Debug)]
@@ -106,13 +72,13 @@ pub fn add(ground: &Ground, flags: Flags) -> Running {
             route.push_all(&buckets.store());
         })
     };
-    optional(ground, CLUSTERS, &caches.clusters, &wake);
-    optional(ground, GRANTS, &caches.grants, &wake);
+    ground.optional(CLUSTERS, &caches.clusters, &wake);
+    ground.optional(GRANTS, &caches.grants, &wake);
     if flags.ingress {
-        optional(ground, ExposureKind::Ingress.api(), &caches.ingresses, &wake);
+        ground.optional(ExposureKind::Ingress.api(), &caches.ingresses, &wake);
     }
     if flags.gateway_api {
-        optional(ground, ExposureKind::HttpRoute.api(), &caches.routes, &wake);
+        ground.optional(ExposureKind::HttpRoute.api(), &caches.routes, &wake);
     }
     let watches = if caches.watches_classes() {
         vec![caches.classes.start()]
@@ -220,15 +186,15 @@ fn one<E: Exposer>(
         spec.forget = Some(forget.clone());
         spec.concurrency = concurrency;
         spec.waits = vec![
-            settled(&presence, CLUSTERS, &run_caches.clusters).boxed(),
-            settled(&presence, GRANTS, &run_caches.grants).boxed(),
+            presence_and_cache(&presence, CLUSTERS, &run_caches.clusters).boxed(),
+            presence_and_cache(&presence, GRANTS, &run_caches.grants).boxed(),
         ];
         if enabled {
             spec.waits
-                .push(settled(&presence, E::KIND.api(), run_caches.children(E::KIND)).boxed());
+                .push(presence_and_cache(&presence, E::KIND.api(), run_caches.children(E::KIND)).boxed());
         }
         if E::KIND == ExposureKind::Ingress && run_caches.watches_classes() {
-            spec.waits.push(known(&run_caches.classes).boxed());
+            spec.waits.push(complete(&run_caches.classes).boxed());
         }
         async move {
             let stop = start.stop.clone();
@@ -243,76 +209,6 @@ fn one<E: Exposer>(
             .warm(move || vec![warm.start()]),
     );
     triggers
-}
-
-/// Runs the cache of a kind while it is served, and wakes every bucket when that changes.
-fn optional<K: Cached>(
-    ground: &Ground,
-    kind: ApiKind,
-    handle: &Handle<K>,
-    wake: &Arc<dyn Fn() + Send + Sync>,
-) {
-    let guard: Arc<Mutex<Option<WatchGuard>>> = Arc::default();
-    let (started, stopped) = (Arc::clone(&guard), guard);
-    let handle = handle.clone();
-    let wake = Arc::clone(wake);
-    let put = |slot: &Mutex<Option<WatchGuard>>, value| {
-        // What was there is dropped outside the lock: stopping a watch tells listeners.
-        let old = std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), value);
-        drop(old);
-    };
-    ground.supervisor.supervise_kind(
-        kind,
-        move || {
-            put(&started, Some(handle.start()));
-            known(&handle).boxed()
-        },
-        move || put(&stopped, None),
-        move |_: ApiState| wake(),
-    );
-}
-
-/// Completes when a cache is complete, or cannot be and says why.
-fn known<K: Cached>(handle: &Handle<K>) -> impl Future<Output = ()> + Send + 'static {
-    let handle = handle.clone();
-    async move {
-        let refused = async {
-            while handle
-                .problem()
-                .is_none_or(|problem| problem.class != reconcile_kit::ErrorClass::Forbidden)
-            {
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-            }
-        };
-        tokio::select! { () = handle.ready() => {}, () = refused => {} }
-    }
-}
-
-/// Completes when it is known whether a kind is served and, if it is, its cache is complete.
-fn settled<K: Cached>(
-    presence: &Presence,
-    kind: ApiKind,
-    handle: &Handle<K>,
-) -> impl Future<Output = ()> + Send + 'static {
-    let (presence, handle) = (presence.clone(), handle.clone());
-    async move {
-        let mut changed = presence.changed();
-        loop {
-            changed.borrow_and_update();
-            match presence.get(&kind) {
-                ApiState::Absent => return,
-                ApiState::Served => tokio::select! {
-                    () = known(&handle) => return,
-                    _ = changed.changed() => {}
-                },
-                ApiState::Unknown => {
-                    if changed.changed().await.is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Watches labels of namespaces only while a grant selects by them.

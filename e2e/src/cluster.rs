@@ -863,6 +863,17 @@ impl Scenario {
     }
 }
 
+/// Whether scenarios are to run ([`SWITCH`]); says so when not.
+pub fn switched_on(name: &str) -> bool {
+    let on = std::env::var(SWITCH).is_ok_and(|v| v == "1");
+    if !on {
+        say(format!(
+            "skipped {name}: it needs a cluster; {SWITCH}=1 (`cargo e2e`) starts one"
+        ));
+    }
+    on
+}
+
 /// Runs a scenario on the shared cluster in a namespace of its own. When it fails, by error or panic, evidence is
 /// written and the test fails with where it lies. Without the switch ([`SWITCH`]) it says that it was skipped.
 ///
@@ -873,40 +884,36 @@ pub async fn scenario<F>(name: &'static str, body: impl FnOnce(Arc<Scenario>) ->
 where
     F: Future<Output = Result<()>>,
 {
-    if std::env::var(SWITCH).is_ok_and(|v| v == "1") {
-        let cluster = match Cluster::shared().await {
-            Ok(cluster) => cluster,
-            Err(e) => panic!("{name} cannot run: {e}"),
-        };
-        let namespace = match cluster
-            .namespace(&name.replace('_', "-").chars().take(40).collect::<String>())
-            .await
-        {
-            Ok(namespace) => namespace,
-            Err(e) => panic!("{name}: no namespace: {e}"),
-        };
-        let own = namespace.name().to_owned();
-        let scenario = Arc::new(Scenario {
-            cluster,
-            namespace,
-            name,
-        });
-        let outcome = std::panic::AssertUnwindSafe(body(Arc::clone(&scenario)))
-            .catch_unwind()
-            .await;
-        let failed = match outcome {
-            Ok(Ok(())) => return,
-            Ok(Err(e)) => Ok(e),
-            Err(panic) => Err(panic),
-        };
-        let folder = cluster.evidence(name, &[own]);
-        say(format!("{name} failed; evidence in {}", folder.display()));
-        match failed {
-            Ok(e) => panic!("{name}: {e}"),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+    if !switched_on(name) {
+        return;
     }
-    say(format!(
-        "skipped {name}: it needs a cluster; {SWITCH}=1 (`cargo e2e`) starts one"
-    ));
+    let cluster = match Cluster::shared().await {
+        Ok(cluster) => cluster,
+        Err(e) => panic!("{name} cannot run: {e}"),
+    };
+    let prefix: String = name.replace('_', "-").chars().take(40).collect();
+    let namespace = match cluster.namespace(&prefix).await {
+        Ok(namespace) => namespace,
+        Err(e) => panic!("{name}: no namespace: {e}"),
+    };
+    let own = namespace.name().to_owned();
+    let scenario = Arc::new(Scenario {
+        cluster,
+        namespace,
+        name,
+    });
+    let outcome = std::panic::AssertUnwindSafe(body(Arc::clone(&scenario)))
+        .catch_unwind()
+        .await;
+    let failed = match outcome {
+        Ok(Ok(())) => return,
+        Ok(Err(e)) => Ok(e),
+        Err(panic) => Err(panic),
+    };
+    let folder = cluster.evidence(name, &[own]);
+    say(format!("{name} failed; evidence in {}", folder.display()));
+    match failed {
+        Ok(e) => panic!("{name}: {e}"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }

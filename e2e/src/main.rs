@@ -67,6 +67,9 @@ enum What {
     },
     /// End the node and remove everything of it.
     Down,
+    /// Start a node that lives no longer than this process.
+    #[command(hide = true)]
+    Hold,
     /// Serve a kept node: a port to its API server, addresses for LoadBalancer Services. Ends with the node.
     #[command(hide = true)]
     Attend,
@@ -108,6 +111,18 @@ fn run(cli: Cli) -> Result<ExitCode> {
             Ok(node) => node.down()?,
             Err(_) => clean_stale()?,
         },
+        What::Hold => {
+            let _node = Node::up(
+                &Tools::open()?,
+                &Options {
+                    name: cli.name,
+                    ..Options::default()
+                },
+            )?;
+            loop {
+                std::thread::park();
+            }
+        }
         What::Attend => {
             let node = Node::attach(&cli.name)?;
             let (_forward, kubeconfig) = node.forward_api(node::OUTSIDE)?;

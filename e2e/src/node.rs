@@ -159,7 +159,26 @@ pub fn possible() -> Result<()> {
             "root, for a cluster without Docker; {other}"
         )));
     }
-    tools::require(&Need::NODE)
+    tools::require(&Need::NODE)?;
+    let probe = sh::command(
+        "unshare",
+        [
+            "--mount",
+            "--pid",
+            "--net",
+            "--cgroup",
+            "--fork",
+            "mount",
+            "--make-rprivate",
+            "/",
+        ],
+    );
+    sh::run(probe).map(|_| ()).map_err(|e| {
+        let why = e.to_string().replace('\n', " ");
+        Error::Missing(format!(
+            "the right to make namespaces and mounts, CAP_SYS_ADMIN ({why}); {other}"
+        ))
+    })
 }
 
 impl Node {

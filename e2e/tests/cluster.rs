@@ -7,14 +7,12 @@
     clippy::indexing_slicing
 )]
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use routewright_crds::cases::{CelCase, Expected, cel_cases};
+use routewright_e2e::cluster::switched_on;
 use routewright_e2e::garage::{Garage, GarageOptions, PAGE};
-use routewright_e2e::node::Service;
-use routewright_e2e::{Error, Scenario, audit, contour, scenario, wait};
+use routewright_e2e::{Scenario, audit, contour, scenario, wait};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -126,6 +124,37 @@ async fn the_audit_log_counts_what_a_service_account_asks() {
 }
 
 #[tokio::test]
+async fn garage_runs_without_a_cluster_too() {
+    if !switched_on("garage_runs_without_a_cluster_too") {
+        return;
+    }
+    // Given a Garage on the loopback with a bucket under two names
+    let garage = Garage::local(".example.test").await.unwrap();
+    let id = garage.create_website("site").await.unwrap();
+    assert_eq!(garage.bucket_id("site").await.unwrap(), id);
+    garage.put_page("site", "<h1>local</h1>").await.unwrap();
+    // Then its own host resolution serves the page under the root domain and bare, and nowhere else
+    for (host, status) in [
+        ("site.example.test", 200),
+        ("site", 200),
+        ("example.test", 404),
+        ("x.org", 404),
+    ] {
+        assert_eq!(garage.web(host, "/").await.unwrap().status, status, "{host}");
+    }
+    // And an error of its Admin API names the call and the status
+    let error = garage
+        .admin("GET", "/v2/GetBucketInfo?globalAlias=none", None)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("GetBucketInfo") && error.contains("404"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_page_in_garage_comes_back_through_ingress_and_gateway() {
     scenario(
         "a_page_in_garage_comes_back_through_ingress_and_gateway",
@@ -188,48 +217,5 @@ async fn a_page_in_garage_comes_back_through_ingress_and_gateway() {
             Ok(())
         },
     )
-    .await;
-}
-
-#[tokio::test]
-async fn a_node_of_ones_own_survives_what_is_done_to_its_services_and_leaves_nothing() {
-    scenario("a_node_of_ones_own", async |s| {
-        s.cluster.own_node()?;
-        // Given a second node beside the shared one
-        let options = routewright_e2e::node::Options {
-            name: format!("rw-second-{}", std::process::id()),
-            ..Default::default()
-        };
-        let tools = s.cluster.tools().clone();
-        let node = tokio::task::spawn_blocking(move || routewright_e2e::node::Node::up(&tools, &options))
-            .await
-            .map_err(|e| Error::other(e.to_string()))??;
-        // When its API server is frozen, then it does not answer; and goes on afterwards
-        node.pause(Service::Apiserver)?;
-        assert!(node.kubectl(["get", "ns", "--request-timeout=1s"]).is_err());
-        node.resume(Service::Apiserver)?;
-        node.wait_api()?;
-        // When etcd is killed and started again, then what was stored is there
-        node.kubectl(["create", "configmap", "kept"])?;
-        node.kill(Service::Etcd)?;
-        node.start(Service::Etcd)?;
-        wait::eventually("stored object", Duration::from_secs(30), || async {
-            node.kubectl(["get", "configmap", "kept"])
-                .map(|_| ())
-                .map_err(|e| e.to_string())
-        })
-        .await?;
-        node.restart(Service::Apiserver)?;
-        // When it is taken down, then no process, file or cgroup of it is left
-        let state = node.state().to_path_buf();
-        let groups = std::fs::read_to_string(state.join("cgroups")).unwrap();
-        assert!(groups.lines().count() > 0);
-        node.down()?;
-        assert!(!node.alive() && !state.exists());
-        for group in groups.lines() {
-            assert!(!std::path::Path::new(group).exists(), "{group}");
-        }
-        Ok(())
-    })
     .await;
 }

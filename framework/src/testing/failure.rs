@@ -161,6 +161,25 @@ impl Failure {
         .details(plural_details(def, name))
     }
 
+    /// A refusal that names the kind where others name the resource, as preconditions of DELETE do.
+    pub(crate) fn precondition(def: &ResourceDef, name: &str, what: impl std::fmt::Display) -> Self {
+        let full = if def.group.is_empty() {
+            def.kind.clone()
+        } else {
+            format!("{}.{}", def.kind, def.group)
+        };
+        let mut details = json!({ "name": name, "kind": def.kind });
+        if !def.group.is_empty() {
+            details["group"] = json!(def.group);
+        }
+        Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {full} {name:?}: {what}"),
+        )
+        .details(details)
+    }
+
     pub(crate) fn modified(def: &ResourceDef, name: &str) -> Self {
         Self::conflict(
             def,

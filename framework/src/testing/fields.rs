@@ -228,7 +228,7 @@ fn field_of<'s>(schema: &'s Schema, name: &str) -> &'s Schema {
     schema.field(name).unwrap_or(&ANY)
 }
 
-fn element(item: &Schema, kind: &ListKind, value: &Value) -> String {
+pub(super) fn element(item: &Schema, kind: &ListKind, value: &Value) -> String {
     match kind {
         ListKind::Map(keys) => {
             let mut found = BTreeMap::new();

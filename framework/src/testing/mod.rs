@@ -17,6 +17,7 @@
     clippy::indexing_slicing
 )] // test code: a panic is a failed test
 
+pub mod conformity;
 mod discovery;
 mod failure;
 mod faults;

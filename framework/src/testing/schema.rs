@@ -444,16 +444,31 @@ pub(crate) fn apply_error(schema: &Schema, value: &Value, path: &str) -> Option<
         Shape::Any => None,
         Shape::Scalar(scalar) if scalar_fits(*scalar, value) => None,
         Shape::Scalar(scalar) => {
-            let wanted = match scalar {
-                Scalar::String => "string",
-                Scalar::Integer | Scalar::Number => "numeric (int or float)",
-                Scalar::Boolean => "boolean",
-                Scalar::IntOrString => "untyped scalar",
-            };
-            Some(format!("{path}: expected {wanted}, got &value.valueUnstructured{{Value:{value}}}"))
+            let go = format!("&value.valueUnstructured{{Value:{value}}}");
+            Some(match scalar {
+                Scalar::String => format!("{path}: expected string, got {go}"),
+                Scalar::Boolean => format!("{path}: expected boolean, got {go}"),
+                Scalar::Integer | Scalar::Number => {
+                    let kind = match value {
+                        Value::Bool(_) => "bool",
+                        Value::String(_) => "string",
+                        Value::Array(_) => "[]interface {}",
+                        _ => "map[string]interface {}",
+                    };
+                    format!("{path}: expected numeric (int or float), got {kind}")
+                }
+                Scalar::IntOrString => format!("{path}: expected any scalar, got {go}"),
+            })
         }
         Shape::List { item, kind } => match value {
             Value::Array(items) => items.iter().enumerate().find_map(|(i, v)| {
+                if *kind != ListKind::Atomic {
+                    let key = |v: &Value| super::fields::element(item, kind, v);
+                    if items.iter().take(i).any(|other| key(other) == key(v)) {
+                        let key = super::fields::show_path(&[key(v)]);
+                        return Some(format!("{path}: duplicate entries for key {key}"));
+                    }
+                }
                 if let ListKind::Map(keys) = kind
                     && !keys.iter().any(|k| !v[k.as_str()].is_null())
                     && !keys.iter().any(|k| item.field(k).is_some_and(|f| f.default.is_some()))
@@ -673,9 +688,12 @@ pub(crate) fn invalid(schema: &Schema, value: &Value, path: &str, out: &mut Vec<
     if let Some(check) = schema.check
         && let Err(detail) = check(value)
     {
-        out.push(Cause::invalid(
-            path,
-            format!("Invalid value: {}: {detail}", shown(value)),
-        ));
+        // CEL rules on objects do not repeat the value.
+        let what = if value.is_object() {
+            String::new()
+        } else {
+            format!("{}: ", shown(value))
+        };
+        out.push(Cause::invalid(path, format!("Invalid value: {what}{detail}")));
     }
 }

@@ -41,7 +41,11 @@ impl Selector {
                     "invalid selector: {part:?}; can't understand {part:?}"
                 )));
             };
-            if !builtin && !matches!(name, "metadata.name" | "metadata.namespace") {
+            // Of the many fields that built-in kinds offer, those that controllers use.
+            let known = matches!(name, "metadata.name" | "metadata.namespace")
+                || builtin
+                    && (matches!(name, "type" | "reason" | "status.phase") || name.starts_with("regarding."));
+            if !known {
                 return Err(Failure::bad_request(format!("field label not supported: {name}")));
             }
             out.fields.push((name.to_owned(), value.to_owned(), equal));
@@ -97,11 +101,13 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
 }
 
 fn parse_label(part: &str) -> Option<(String, Test)> {
+    let is_value =
+        |v: &str| v.is_empty() || v.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     let values = |list: &str| -> Option<Vec<String>> {
         let inner = list.trim().strip_prefix('(')?.strip_suffix(')')?;
         Some(inner.split(',').map(|v| v.trim().to_owned()).collect())
     };
-    let one = |v: &str| vec![v.trim().to_owned()];
+    let one = |v: &str| is_value(v.trim()).then(|| vec![v.trim().to_owned()]);
     if let Some(name) = part.strip_prefix('!') {
         return Some((name.trim().to_owned(), Test::Absent));
     }
@@ -112,10 +118,10 @@ fn parse_label(part: &str) -> Option<(String, Test)> {
         return Some((name.trim().to_owned(), Test::In(values(list)?)));
     }
     if let Some((name, value)) = part.split_once("!=") {
-        return Some((name.trim().to_owned(), Test::NotIn(one(value))));
+        return Some((name.trim().to_owned(), Test::NotIn(one(value)?)));
     }
     if let Some((name, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-        return Some((name.trim().to_owned(), Test::In(one(value))));
+        return Some((name.trim().to_owned(), Test::In(one(value)?)));
     }
     let bare = !part.contains(|c: char| c.is_whitespace() || c == '(' || c == ')');
     bare.then(|| (part.to_owned(), Test::Exists))

@@ -884,6 +884,15 @@ impl ApiServer {
             .await
             .map_err(|e| Box::new(e) as BoxError)?
             .to_bytes();
+        // Impersonation, as an administrator may do it.
+        let user = match parts
+            .headers
+            .get("impersonate-user")
+            .and_then(|v| v.to_str().ok())
+        {
+            Some(other) => Arc::from(other),
+            None => user,
+        };
         let parsed = parse(&user, &parts.method, &parts.uri, &parts.headers, body);
 
         let (at, dead, fault) = {
@@ -1225,9 +1234,15 @@ impl Inner {
             })
             .collect();
         let mut out = list_json(def, items, revision, metadata_only);
+        if !def.builtin && !metadata_only {
+            out["metadata"]["continue"] = json!("");
+        }
         if let Some((token, left)) = more {
             out["metadata"]["continue"] = json!(token);
-            out["metadata"]["remainingItemCount"] = json!(left);
+            // Only a list without selectors knows how many are left.
+            if param("labelSelector").is_empty() && param("fieldSelector").is_empty() {
+                out["metadata"]["remainingItemCount"] = json!(left);
+            }
         }
         Ok(Reply::Json(StatusCode::OK, out))
     }

@@ -85,6 +85,9 @@ enum How {
 }
 
 const CRD_GROUP: &str = "apiextensions.k8s.io";
+/// Where resource versions start: what a client may use as "never matches" lies below.
+const FIRST_REVISION: u64 = 1000;
+const UNCHECKED: &str = "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
@@ -99,6 +102,9 @@ pub(crate) struct Store {
     /// Owner uid → objects that name it.
     dependents: HashMap<String, BTreeSet<Id>>,
     dead: BTreeSet<String>,
+    /// Custom resources whose stored bytes hold empty metadata collections that no reader ever sees. The next write
+    /// differs from the bytes, and so is a write, even when it changes nothing.
+    unclean: BTreeSet<Id>,
     gc_queue: VecDeque<Id>,
     pub(crate) gc: Gc,
     /// Namespaces that stay terminating.
@@ -215,7 +221,7 @@ fn ignored(def: &ResourceDef, subresource: &str) -> FieldSet {
 impl Store {
     pub(crate) fn new(epoch: jiff::Timestamp) -> Self {
         Self {
-            revision: 1000,
+            revision: FIRST_REVISION,
             uids: 0,
             names: 0,
             defs: Vec::new(),
@@ -223,11 +229,12 @@ impl Store {
             objects: BTreeMap::new(),
             dependents: HashMap::new(),
             dead: BTreeSet::new(),
+            unclean: BTreeSet::new(),
             gc_queue: VecDeque::new(),
             gc: Gc::Immediate,
             held: BTreeSet::new(),
             history: HashMap::new(),
-            compacted: 0,
+            compacted: FIRST_REVISION,
             compacted_of: HashMap::new(),
             watchers: Watchers::default(),
             epoch,
@@ -423,6 +430,7 @@ impl Store {
             .get_mut(&id.resource)?
             .remove(&(id.namespace.clone(), id.name.clone()))?;
         self.revision += 1;
+        self.unclean.remove(id);
         self.index(id, &old, false);
         let mut last = (*old).clone();
         last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
@@ -501,15 +509,15 @@ impl Store {
             target.name = &generated;
         }
         if target.name.is_empty() {
-            return Err(Failure::invalid(
-                def,
-                "",
-                &[Cause::new(
-                    "FieldValueRequired",
-                    "metadata.name",
-                    "Required value: name or generateName is required".into(),
-                )],
-            ));
+            let mut causes = vec![Cause::new(
+                "FieldValueRequired",
+                "metadata.name",
+                "Required value: name or generateName is required".into(),
+            )];
+            if def.check.is_some() && !def.builtin {
+                causes.push(Cause::invalid("<nil>", UNCHECKED.into()));
+            }
+            return Err(Failure::invalid(def, "", &causes));
         }
         self.admit_creation(&target)?;
         if !text(&object, "resourceVersion").is_empty() {
@@ -588,7 +596,9 @@ impl Store {
         }
         self.default(def, &mut object);
         self.validate(target, &object)?;
+        let raw = object["metadata"].clone();
         clean_metadata(&mut object);
+        let unclean = !def.builtin && raw != object["metadata"];
         if target.dry_run {
             return Ok(Written {
                 object: Arc::new(object),
@@ -596,6 +606,9 @@ impl Store {
             });
         }
         let object = self.commit(&id, object);
+        if unclean {
+            self.unclean.insert(id.clone());
+        }
         if is_crd(&id) {
             self.sync_crd(&id, None);
         }
@@ -648,7 +661,16 @@ impl Store {
             return Err(Failure::bad_request("the patch did not leave an object"));
         }
         self.check_identity(target, &object)?;
-        self.decode(def, &mut object)?;
+        self.decode(def, &mut object).map_err(|failure| {
+            // A patch whose result does not decode is an invalid patch, not a bad request.
+            let text = failure.json().unwrap_or_default()["message"].to_string();
+            Failure::invalid_kind(
+                "",
+                "",
+                target.name,
+                &[Cause::invalid("patch", format!("Invalid value: {text}"))],
+            )
+        })?;
         let owners = self.owners_after_update(target, &live, &object);
         self.replace(target, &live, object, owners, How::Patch)
     }
@@ -689,16 +711,11 @@ impl Store {
             return Err(Failure::not_found(def, target.name));
         }
         if let Some(error) = schema::apply_error(&def.schema, config, "") {
-            let (ns, name) = (target.namespace, target.name);
-            let place = if ns.is_empty() {
-                format!("/{name}")
-            } else {
-                format!("{ns}/{name}")
-            };
+            let name = target.name;
+            let place = format!("{}/{name}", text(config, "namespace"));
             return Err(Failure::internal(format!(
-                "failed to create typed patch object ({place}; {}, Kind={}): {error}",
-                def.api_version(),
-                def.kind
+                "failed to create typed patch object ({place}; {}/{}, Kind={}): {error}",
+                def.group, def.version, def.kind
             )));
         }
         let ignored = ignored(def, target.subresource);
@@ -749,7 +766,11 @@ impl Store {
                 target.name,
                 format!(
                     "StorageError: invalid object, Code: 4, Key: /registry/{}/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    def.plural,
+                    match (def.builtin, def.kind.as_str()) {
+                        (true, "Ingress") => "ingress".to_owned(),
+                        (true, _) => def.plural.clone(),
+                        (false, _) => format!("{}/{}", def.group, def.plural),
+                    },
                     target.namespace,
                     target.name,
                     text(live, "uid")
@@ -757,8 +778,9 @@ impl Store {
             ));
         }
         if wanted == 0 && !def.unconditional_update {
-            return Err(Failure::invalid(
-                def,
+            return Err(Failure::invalid_kind(
+                &def.group,
+                &def.plural,
                 target.name,
                 &[Cause::invalid(
                     "metadata.resourceVersion",
@@ -859,7 +881,7 @@ impl Store {
                             .join(", ")
                     ),
                 );
-                return Err(Failure::invalid(def, target.name, &[cause]));
+                return Err(Failure::invalid(def, target.name, &[cause.clone(), cause]));
             }
         }
         if target.def.kind == "ConfigMap" && live["immutable"] == true && live["data"] != object["data"] {
@@ -872,13 +894,15 @@ impl Store {
         }
         // A write that changes nothing but times of ownership is no write. For custom resources an empty map in the
         // metadata counts as a change, although it is not stored.
-        if same_but_times(live, &object) {
+        let raw = object.clone();
+        clean_metadata(&mut object);
+        let unclean = !def.builtin && raw["metadata"] != object["metadata"];
+        if !unclean && !self.unclean.contains(&id) && same_but_times(live, &object) {
             return Ok(Written {
                 object: live.clone(),
                 created: false,
             });
         }
-        clean_metadata(&mut object);
         if def.generation && target.subresource.is_empty() && content_changed(def, live, &object) {
             let generation = live["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             object["metadata"]["generation"] = json!(generation);
@@ -890,14 +914,19 @@ impl Store {
             });
         }
         if is_terminating(&object) && finalizers(&object).is_empty() && !is_namespace(&id) {
-            let last = self.remove(&id).unwrap_or_else(|| Arc::new(object));
+            self.remove(&id);
             self.settle();
             return Ok(Written {
-                object: last,
+                object: Arc::new(object),
                 created: false,
             });
         }
         let object = self.commit(&id, object);
+        if unclean {
+            self.unclean.insert(id.clone());
+        } else {
+            self.unclean.remove(&id);
+        }
         if is_crd(&id) && target.subresource.is_empty() {
             self.sync_crd(&id, Some(live));
         }
@@ -917,6 +946,16 @@ impl Store {
             }
         }
         schema::prune(&def.schema, object);
+        if !def.builtin
+            && let Some(error) = schema::apply_error(&schema::object_meta(), &object["metadata"], ".metadata")
+            && !error.contains("associative list")
+            && !error.contains("duplicate entries")
+        {
+            return Err(Failure::bad_request(format!(
+                "{} cannot be handled: {error}",
+                def.kind
+            )));
+        }
         if !def.builtin {
             schema::fill_defaults(&def.schema, object);
         }
@@ -979,6 +1018,15 @@ impl Store {
             return Err(Failure::bad_request("the body is no object"));
         }
         let kind = object["kind"].as_str().unwrap_or(&def.kind);
+        if kind != def.kind && !def.builtin {
+            let cause = Cause::invalid("kind", format!("Invalid value: {kind:?}: must be {}", def.kind));
+            return Err(Failure::invalid_kind(
+                &def.group,
+                kind,
+                text(object, "name"),
+                &[cause],
+            ));
+        }
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         if kind != def.kind || (!api_version.is_empty() && api_version != def.api_version()) {
             return Err(Failure::bad_request(format!(
@@ -1006,10 +1054,28 @@ impl Store {
         let mut causes = Vec::new();
         validate_metadata(object, &mut causes);
         schema::invalid(&def.schema, &without_metadata(object), "", &mut causes);
-        if let Some(check) = def.check
-            && causes.is_empty()
-        {
-            check(object, &mut causes);
+        if !def.builtin && !target.subresource.is_empty() {
+            // The status endpoint validates the status alone: texts name paths from there.
+            for cause in &mut causes {
+                cause.message = cause.message.replace(": status.", ": ");
+            }
+        }
+        if let Some(check) = def.check {
+            let blocked = causes.iter().any(|c| {
+                matches!(
+                    c.reason,
+                    "FieldValueRequired"
+                        | "FieldValueTypeInvalid"
+                        | "FieldValueNotSupported"
+                        | "FieldValueTooLong"
+                        | "FieldValueTooMany"
+                )
+            });
+            match (blocked, def.builtin) {
+                (false, _) => check(object, &mut causes),
+                (true, true) => {}
+                (true, false) => causes.push(Cause::invalid("<nil>", UNCHECKED.into())),
+            }
         }
         if causes.is_empty() {
             Ok(())
@@ -1033,7 +1099,7 @@ impl Store {
         if let Some(uid) = &options.uid
             && uid != text(&live, "uid")
         {
-            return Err(Failure::conflict(
+            return Err(Failure::precondition(
                 def,
                 target.name,
                 format!(
@@ -1045,7 +1111,7 @@ impl Store {
         if let Some(version) = &options.resource_version
             && version != text(&live, "resourceVersion")
         {
-            return Err(Failure::conflict(
+            return Err(Failure::precondition(
                 def,
                 target.name,
                 format!(
@@ -1373,11 +1439,9 @@ fn uid_mismatch(uid: &str) -> String {
 fn parse_version(value: &Value) -> Result<u64, Failure> {
     match value.as_str() {
         None | Some("") => Ok(0),
-        Some(text) => text.parse().map_err(|_| {
-            Failure::internal(format!(
-                "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-            ))
-        }),
+        Some(text) => text
+            .parse()
+            .map_err(|_| Failure::internal(format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))),
     }
 }
 
@@ -1437,12 +1501,32 @@ fn wrong_type_of_builtin(def: &ResourceDef, object: &Value) -> Option<String> {
     let mut pruned = object.clone();
     schema::prune(&def.schema, &mut pruned);
     let error = schema::apply_error(&def.schema, &pruned, "")?;
-    (!error.contains("associative list")).then(|| {
+    (!error.contains("associative list") && !error.contains("duplicate entries")).then(|| {
         format!(
             "{} in version {:?} cannot be handled as a {}: json: cannot unmarshal: {error}",
             def.kind, def.version, def.kind
         )
     })
+}
+
+/// Owner references with their fields in the order in which the API server prints them.
+fn shown_owners(owners: &[Value]) -> String {
+    let one = |owner: &Value| {
+        let fields: Vec<String> = [
+            "apiVersion",
+            "kind",
+            "name",
+            "uid",
+            "controller",
+            "blockOwnerDeletion",
+        ]
+        .iter()
+        .filter(|name| !owner[**name].is_null())
+        .map(|name| format!("{name:?}:{}", owner[*name]))
+        .collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    format!("[{}]", owners.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
 fn validate_metadata(object: &Value, causes: &mut Vec<Cause>) {
@@ -1502,17 +1586,29 @@ fn validate_metadata(object: &Value, causes: &mut Vec<Cause>) {
     }
     let owners = meta["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
     if owners.iter().filter(|o| o["controller"] == true).count() > 1 {
+        let named: Vec<String> = owners
+            .iter()
+            .filter(|o| o["controller"] == true)
+            .map(|o| {
+                let field = |name: &str| o[name].as_str().unwrap_or_default();
+                format!("{}/{}", field("kind"), field("name"))
+            })
+            .collect();
         causes.push(Cause::invalid(
             "metadata.ownerReferences",
-            "Invalid value: Only one reference can have Controller set to true".into(),
+            format!(
+                "Invalid value: {}: Only one reference can have Controller set to true. Found \"true\" in references for {}",
+                shown_owners(owners),
+                named.join(" and ")
+            ),
         ));
     }
-    for (i, owner) in owners.iter().enumerate() {
+    for owner in owners {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
                 causes.push(Cause::invalid(
-                    &format!("metadata.ownerReferences[{i}].{field}"),
-                    format!("Invalid value: \"\": {field} must not be empty"),
+                    &format!("metadata.ownerReferences.{field}"),
+                    "Invalid value: \"\": must not be empty".into(),
                 ));
             }
         }

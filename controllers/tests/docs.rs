@@ -1,4 +1,5 @@
-//! What the documentation says about the program is what the program says: reasons, conditions, metrics, error classes.
+//! What the documentation says about the program is what the program says: flags, reasons, metrics, error classes.
+//! `UPDATE_DOCS=1 cargo test -p routewright --test docs` writes the table of flags.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -6,13 +7,22 @@
     clippy::indexing_slicing
 )]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
+use clap::CommandFactory;
+use routewright::cli::Cli;
 use routewright::exposure::status::{CONDITION, Reason};
 
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
+}
+
 fn page(path: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path);
-    fs::read_to_string(&file).unwrap_or_else(|e| panic!("{path}: {e}"))
+    fs::read_to_string(file(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 /// The part of a page between two lines.
@@ -118,4 +128,93 @@ fn every_error_class_is_named() {
             "docs/src/reference/metrics.md does not name {label}"
         );
     }
+}
+
+/// Chart values by the environment variable that they set.
+fn chart_keys() -> BTreeMap<String, String> {
+    page("charts/routewright/templates/deployment.yaml")
+        .lines()
+        .filter_map(|line| {
+            let (_, rest) = line.split_once("- {name: ")?;
+            let (variable, value) = rest.split_once(", value: ")?;
+            let (_, key) = value.split_once(".Values.")?;
+            let key = key.split([' ', '}', ')']).next()?;
+            Some((variable.to_owned(), key.to_owned()))
+        })
+        .collect()
+}
+
+/// The table of flags of `routewright run`, from clap.
+fn flags_table() -> String {
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run").unwrap();
+    let chart = chart_keys();
+    let mut table = "| flag | environment | chart | default | what |\n|---|---|---|---|---|\n".to_owned();
+    for arg in run.get_arguments().filter(|arg| !arg.is_hide_set()) {
+        let Some(long) = arg.get_long() else { continue };
+        let Some(variable) = arg.get_env().and_then(|name| name.to_str()) else {
+            assert!(
+                matches!(long, "help" | "version"),
+                "--{long} has no environment variable"
+            );
+            continue;
+        };
+        let code = |text: &str| match text {
+            "" => "–".to_owned(),
+            text => format!("`{text}`"),
+        };
+        let default = arg
+            .get_default_values()
+            .first()
+            .and_then(|v| v.to_str())
+            .unwrap_or_default();
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        assert!(!help.is_empty() && !help.contains('|'), "--{long}: {help:?}");
+        table.push_str(&format!(
+            "| `--{long}` | `{variable}` | {} | {} | {help} |\n",
+            code(chart.get(variable).map_or("", String::as_str)),
+            code(default),
+        ));
+    }
+    table
+}
+
+#[test]
+fn the_table_of_flags_is_what_the_program_takes() {
+    const PAGE: &str = "docs/src/reference/flags.md";
+    let (begin, end) = ("<!-- flags:begin -->\n", "<!-- flags:end -->");
+    let text = page(PAGE);
+    let written = between(&text, begin, end);
+    let table = flags_table();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(file(PAGE), text.replace(written, &table)).unwrap();
+        return;
+    }
+    assert_eq!(
+        written, table,
+        "UPDATE_DOCS=1 cargo test -p routewright --test docs writes {PAGE}"
+    );
+}
+
+#[test]
+fn every_variable_that_the_chart_sets_is_a_flag() {
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run").unwrap();
+    let known: BTreeSet<&str> = run
+        .get_arguments()
+        .filter_map(|arg| arg.get_env()?.to_str())
+        .collect();
+    let chart = chart_keys();
+    assert!(
+        chart.len() > 5,
+        "found only {chart:?}: the test looks for the wrong text"
+    );
+    let unknown: Vec<&String> = chart
+        .keys()
+        .filter(|name| !known.contains(name.as_str()))
+        .collect();
+    assert!(
+        unknown.is_empty(),
+        "the chart sets {unknown:?}, which the program does not read"
+    );
 }

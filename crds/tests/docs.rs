@@ -201,3 +201,92 @@ fn every_decision_is_listed_with_its_date() {
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
 }
+
+/// Test programs and test functions of a package: `tests/x.rs` as `x`, everything else by path and name.
+fn tests_of(package: &str) -> (BTreeSet<String>, Vec<String>) {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let folder = root().join(match package {
+        "reconcile-kit" => "framework",
+        "routewright-crds" => "crds",
+        "routewright-e2e" => "e2e",
+        "routewright" => "controllers",
+        other => panic!("the docs name a package {other}"),
+    });
+    let mut files = Vec::new();
+    walk(&folder.join("src"), &mut files);
+    walk(&folder.join("tests"), &mut files);
+    let programs = files
+        .iter()
+        .filter(|file| file.parent() == Some(&folder.join("tests")))
+        .map(|file| file.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    let mut names = Vec::new();
+    for file in files {
+        let path = file
+            .strip_prefix(&folder)
+            .unwrap()
+            .to_string_lossy()
+            .replace('/', "::");
+        let text = read(&file);
+        let mut marked = false;
+        for line in text.lines().map(str::trim) {
+            if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+                marked = true;
+            } else if let Some((_, rest)) = line.split_once("fn ")
+                && std::mem::take(&mut marked)
+            {
+                names.push(format!("{path}::{}", rest.split('(').next().unwrap()));
+            }
+        }
+    }
+    (programs, names)
+}
+
+#[test]
+fn commands_that_show_something_find_tests() {
+    // given the commands of the table of promises
+    let text = read(&root().join("docs/src/testing.md"));
+    let (_, rest) = text.split_once("<!-- shown:begin -->").unwrap();
+    let (table, _) = rest.split_once("<!-- shown:end -->").unwrap();
+    let commands: Vec<&str> = table
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|code| code.starts_with("cargo test"))
+        .collect();
+    assert!(commands.len() > 10, "only {} commands found", commands.len());
+    let mut empty = Vec::new();
+    for command in commands {
+        let mut words = command.split(' ').skip(2);
+        let (mut package, mut program, mut filter) = ("", None, None);
+        while let Some(word) = words.next() {
+            match word {
+                "-p" => package = words.next().unwrap(),
+                "--test" => program = words.next(),
+                "--features" => drop(words.next()),
+                word => filter = Some(word),
+            }
+        }
+        // when they are looked up in the sources
+        let (programs, names) = tests_of(package);
+        let known = program.is_none_or(|program| programs.contains(program));
+        let found = filter.is_none_or(|filter| names.iter().any(|name| name.contains(filter)));
+        if !known || !found {
+            empty.push(command);
+        }
+    }
+    // then each finds something
+    assert!(
+        empty.is_empty(),
+        "docs/src/testing.md: nothing to run for {empty:?}"
+    );
+}

@@ -12,4 +12,5 @@
 pub mod app;
 pub mod cli;
 pub mod exposure;
+pub mod garage;
 pub mod ground;

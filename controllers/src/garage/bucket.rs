@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use reconcile_kit::ReconcileError;
-use reconcile_kit::report::StatusField;
+use reconcile_kit::StatusField;
 use routewright_crds::bucket::QuotaUsage;
 use routewright_crds::{DeletionPolicy, GarageBucket, Quantity, WebsiteConfigStatus};
 use serde_json::Value;
@@ -911,18 +911,18 @@ fn next_deleting(
         return Ok(Step::End(End::Stay(Refusal {
             reason: RefusalReason::BucketNotEmpty,
             field: "spec.deletionPolicy",
-            message: "spec.deletionPolicy: the bucket still holds objects or unfinished uploads and is kept; empty \
+            message: "spec.deletionPolicy: the bucket still holds objects and is kept; empty \
                       it, or set deletionPolicy: Retain"
                 .to_owned(),
         })));
     }
-    if let Some(id) = recorded_id(known)? {
-        return Ok(match observed.by_id {
-            Lookup::Absent => Step::End(End::Gone),
-            Lookup::Unknown | Lookup::Found(_) => Step::Delete { id },
-        });
+    if let Some(id) = recorded_id(known)?
+        && observed.by_id != Lookup::Absent
+    {
+        return Ok(Step::Delete { id });
     }
-    // Not recorded; but a run may have been killed after creating it.
+    // A run may have been killed after creating a bucket and before recording it, and a creation that was given up
+    // may have happened late.
     let (own, written) = own_reservation(wanted, known);
     Ok(match &observed.by_reservation {
         _ if !written => Step::End(End::Gone),
@@ -959,6 +959,16 @@ pub trait OwnerPatch: Send + Sync {
     async fn persist_annotation(&self, key: &str, value: Option<&str>) -> Result<(), ReconcileError>;
     /// Sets status.bucketId.
     async fn persist_status_bucket_id(&self, id: &BucketId) -> Result<(), ReconcileError>;
+}
+
+#[async_trait]
+impl OwnerPatch for reconcile_kit::owner::OwnerPatch {
+    async fn persist_annotation(&self, key: &str, value: Option<&str>) -> Result<(), ReconcileError> {
+        self.annotate(key, value).await
+    }
+    async fn persist_status_bucket_id(&self, id: &BucketId) -> Result<(), ReconcileError> {
+        self.status(serde_json::json!({ "bucketId": id.as_str() })).await
+    }
 }
 
 /// Why a run broke off. The next run goes on where this one stood.
@@ -1064,8 +1074,12 @@ pub async fn drive(
             Step::Delete { id } => match admin.delete_bucket(&id).await {
                 Err(e) if e.class() == AdminErrorClass::NotEmpty => observed.not_empty = true,
                 answer => {
-                    observed.by_id = gone(answer)?;
-                    observed.by_reservation = Lookup::Absent;
+                    let absent = gone(answer)?;
+                    if known.bucket_id.as_deref() == Some(id.as_str()) {
+                        observed.by_id = absent;
+                    } else {
+                        observed.by_reservation = absent;
+                    }
                 }
             },
         }

@@ -537,7 +537,28 @@ fn deleting_removes_what_is_ours_and_nothing_else() {
             Observed::default(),
             Step::Delete { id: id(ID) },
         ),
-        (recorded(&["site"]), seen(Lookup::Absent), gone.clone()),
+        // gone; did a creation that was given up happen late?
+        (
+            recorded(&["site"]),
+            seen(Lookup::Absent),
+            Step::Look(Question::ByReservation(own())),
+        ),
+        (
+            recorded(&["site"]),
+            Observed {
+                by_reservation: Lookup::Absent,
+                ..seen(Lookup::Absent)
+            },
+            gone.clone(),
+        ),
+        (
+            recorded(&["site"]),
+            Observed {
+                by_reservation: found(&[&own()]),
+                ..seen(Lookup::Absent)
+            },
+            Step::Delete { id: id(ID) },
+        ),
         // never created
         (Known::default(), Observed::default(), gone.clone()),
         // perhaps created

@@ -243,3 +243,23 @@ async fn a_bucket_that_takes_no_update_ends_in_one_clear_error() {
         1
     );
 }
+
+#[tokio::test]
+async fn a_creation_that_happens_late_is_cleaned_up_with_the_bucket() {
+    // Given a bucket that stands, and a creation of an earlier run that Garage performs only now,
+    let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
+    drive(&garage, &owner, &wanted(), &owner.known()).await.unwrap();
+    let late = owner.known().reservation.unwrap();
+    garage.create_bucket(&late).await.unwrap();
+    // when the object is deleted,
+    let deleted = Wanted {
+        deletion: Some(Deletion::Delete),
+        ..wanted()
+    };
+    assert_eq!(
+        drive(&garage, &owner, &deleted, &owner.known()).await,
+        Ok(End::Gone)
+    );
+    // then nothing is left.
+    assert_eq!(garage.buckets().await, BTreeMap::new());
+}

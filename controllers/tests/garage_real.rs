@@ -58,8 +58,8 @@ fn program() -> Option<PathBuf> {
         return None;
     }
     panic!(
-        "no Garage program: set GARAGE_BIN (made by `cargo install garage --version 2.5.0 --locked`), build the \
-         tool cache of the e2e crate, or set ROUTEWRIGHT_SKIP_REAL_GARAGE=1 to leave these tests out"
+        "no Garage program: set GARAGE_BIN (made by `cargo install garage --version 2.5.0 --locked`), run \
+         `cargo e2e tools --all` once, or set ROUTEWRIGHT_SKIP_REAL_GARAGE=1 to leave these tests out"
     );
 }
 

@@ -11,7 +11,10 @@ use std::{
     fmt::Debug,
     hash::Hash,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, Weak},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -299,7 +302,7 @@ impl WatchHub {
                 state: None,
             }),
             control: Mutex::new(Control { users: 0, task: None }),
-            store: ArcSwapOption::empty(),
+            cache: ArcSwapOption::empty(),
             ready: watch::Sender::new(false),
             problem: ArcSwapOption::empty(),
         }));
@@ -346,7 +349,7 @@ struct Shared<K: Cached> {
     /// Held while an event is applied and told, so that a new listener misses nothing and hears nothing twice.
     gate: Mutex<Gate<K>>,
     control: Mutex<Control>,
-    store: ArcSwapOption<Store<K>>,
+    cache: ArcSwapOption<Cache<K>>,
     ready: watch::Sender<bool>,
     problem: ArcSwapOption<Problem>,
 }
@@ -370,10 +373,18 @@ struct Key {
     name: String,
 }
 
+/// What readers see of one start.
+#[derive(Debug)]
+struct Cache<K: Cached> {
+    store: Store<K>,
+    complete: AtomicBool,
+}
+
 /// The cache of one start.
 struct State<K: Cached> {
     writer: reflector::store::Writer<K>,
     store: Store<K>,
+    cache: Arc<Cache<K>>,
     /// Objects of the first full list, until it is complete in every namespace.
     first: Option<HashMap<Key, K>>,
     sources: Vec<Source>,
@@ -427,44 +438,48 @@ impl Debug for ListenGuard {
 /// The cache of one start of a watch; empty if it is not running. Look it up anew instead of keeping it.
 #[derive(Clone, Debug)]
 pub struct Lookup<K: Cached> {
-    store: Option<Arc<Store<K>>>,
+    cache: Option<Arc<Cache<K>>>,
     dyntype: K::DynamicType,
 }
 
 impl<K: Cached> Lookup<K> {
+    fn objects(&self) -> Option<&Store<K>> {
+        self.cache.as_deref().map(|c| &c.store)
+    }
+
+    /// The first full list is in it: what it does not show is not there.
+    pub fn is_complete(&self) -> bool {
+        self.cache
+            .as_ref()
+            .is_some_and(|c| c.complete.load(Ordering::Acquire))
+    }
+
     /// A namespaced object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         let key = ObjectRef::new_with(name, self.dyntype.clone()).within(namespace);
         // kube falls back to a cluster-scoped object of that name
-        self.store
-            .as_ref()?
-            .get(&key)
-            .filter(|o| o.meta().namespace.is_some())
+        self.objects()?.get(&key).filter(|o| o.meta().namespace.is_some())
     }
 
     /// A cluster-scoped object.
     pub fn get_cluster(&self, name: &str) -> Option<Arc<K>> {
-        self.store
-            .as_ref()?
+        self.objects()?
             .get(&ObjectRef::new_with(name, self.dyntype.clone()))
     }
 
     /// All objects, as they are now.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.store.as_ref().map(|s| s.state()).unwrap_or_default()
+        self.objects().map(Store::state).unwrap_or_default()
     }
 
     /// All objects that `wanted` takes; it must be quick.
     pub fn filter(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        self.store
-            .as_ref()
-            .map(|s| s.state_filter(wanted))
-            .unwrap_or_default()
+        self.objects().map(|s| s.state_filter(wanted)).unwrap_or_default()
     }
 
     /// How many objects.
     pub fn len(&self) -> usize {
-        self.store.as_ref().map_or(0, |s| s.len())
+        self.objects().map_or(0, Store::len)
     }
 
     /// No object, or not running.
@@ -474,7 +489,7 @@ impl<K: Cached> Lookup<K> {
 
     /// kube's own store, for `applier`; `None` if the watch is not running.
     pub fn reflector(&self) -> Option<Store<K>> {
-        self.store.as_deref().cloned()
+        self.objects().cloned()
     }
 }
 
@@ -498,7 +513,7 @@ impl<K: Cached> Handle<K> {
     /// The cache as it is now.
     pub fn store(&self) -> Lookup<K> {
         Lookup {
-            store: self.0.store.load_full(),
+            cache: self.0.cache.load_full(),
             dyntype: self.0.dyntype.clone(),
         }
     }
@@ -572,6 +587,18 @@ impl<K: Cached> Handle<K> {
         all
     }
 
+    /// This object exists and does not fit its type.
+    pub fn is_undecodable(&self, namespace: &str, name: &str) -> bool {
+        let gate = lock(&self.0.gate);
+        let bad = gate.state.as_ref().map(|s| &s.bad);
+        bad.is_some_and(|bad| {
+            !bad.is_empty()
+                && bad
+                    .keys()
+                    .any(|k| k.name == name && k.namespace.as_deref().unwrap_or_default() == namespace)
+        })
+    }
+
     /// How the watch is doing.
     pub fn status(&self) -> WatchStatus {
         WatchStatus {
@@ -612,10 +639,15 @@ impl<K: Cached> Shared<K> {
         let mut gate = lock(&this.gate);
         gate.epoch += 1;
         let epoch = gate.epoch;
-        this.store.store(Some(Arc::new(store.clone())));
+        let cache = Arc::new(Cache {
+            store: store.clone(),
+            complete: AtomicBool::new(false),
+        });
+        this.cache.store(Some(Arc::clone(&cache)));
         gate.state = Some(State {
             writer,
             store,
+            cache,
             first: Some(HashMap::new()),
             sources: namespaces
                 .iter()
@@ -652,7 +684,7 @@ impl<K: Cached> Shared<K> {
         let mut gate = lock(&self.gate);
         gate.epoch += 1;
         let state = gate.state.take();
-        self.store.store(None);
+        self.cache.store(None);
         self.ready.send_replace(false);
         self.problem.store(None);
         tell(&gate.listeners, &Change::Stopped);
@@ -840,6 +872,7 @@ impl<K: Cached> Shared<K> {
         for new in state.store.state() {
             tell(&gate.listeners, &Change::Applied { old: None, new });
         }
+        state.cache.complete.store(true, Ordering::Release);
         self.ready.send_replace(true);
         tell(&gate.listeners, &Change::Ready);
     }

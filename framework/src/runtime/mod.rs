@@ -4,6 +4,8 @@
 //! Data goes one way: [`hub`] (watch → cache) → [`triggers`] → [`controller`] (the stack on kube's `applier`). What
 //! runs when is decided by [`supervisor`] from [`presence`] (is the API served?) and [`leadership`] (may we write?).
 
+pub mod children;
+pub mod client;
 pub mod controller;
 mod decode;
 pub mod hub;
@@ -21,6 +23,8 @@ mod tests;
 pub mod triggers;
 pub mod write_guard;
 
+pub use children::ChildCaches;
+pub use client::Clients;
 pub use controller::{ControllerSpec, run_controller};
 pub use hub::{Change, Handle, Listener, Scope, Selector, WatchHub};
 pub use leadership::{Leadership, LeaseConfig};

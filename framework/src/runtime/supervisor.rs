@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     controller::DRAIN,
-    hub::WatchGuard,
+    hub::{Cached, Handle, WatchGuard},
     jitter::{Backoff, Jitter},
     leadership::Leadership,
     lock,
@@ -336,6 +336,29 @@ impl Supervisor {
                 }
             }
         });
+    }
+
+    /// [`Supervisor::supervise_kind`] for one watch: runs while its kind is served, its store goes with the kind.
+    pub fn supervise_watch<C: Cached>(
+        &self,
+        kind: ApiKind,
+        watch: &Handle<C>,
+        after: impl Fn(ApiState) + Send + Sync + 'static,
+    ) {
+        let guard = Arc::new(Mutex::new(None::<WatchGuard>));
+        let (slot, watch) = (Arc::clone(&guard), watch.clone());
+        self.supervise_kind(
+            kind,
+            move || {
+                *lock(&slot) = Some(watch.start());
+                watch.ready().boxed()
+            },
+            move || {
+                let stopped = lock(&guard).take();
+                drop(stopped);
+            },
+            after,
+        );
     }
 
     /// How all controllers are doing.

@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use super::until;
 use crate::{
     ApiKind, BoxReconcile, Outcome, Request,
+    owned::{ChildCache, Lookup},
     runtime::{
-        ApiState, ControllerSpec, Leadership, Metrics, Origin, Presence, Probes, Scope, Selector,
-        StartContext, Supervisor, Triggers, Unit, WatchHub, WriteGuard, lock,
+        ApiState, ChildCaches, ControllerSpec, Leadership, Metrics, Origin, Presence, Probes, Scope,
+        Selector, StartContext, Supervisor, Triggers, Unit, WatchHub, WriteGuard, lock,
         probes::{self, ServeError},
         run_controller,
         supervisor::State,
@@ -510,4 +511,44 @@ async fn a_port_that_is_in_use_is_one_clear_error_and_metrics_are_served() {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("\nop_leader 1\n"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_cache_is_not_ready_without_its_kind_and_its_owners_hear_of_both() {
+    let server = ApiServer::new();
+    let metrics = Metrics::default();
+    let hub = WatchHub::new(server.client(), metrics.clone());
+    let presence = Presence::start(&server.client(), &hub, &metrics, [(THING, Origin::Crd)]);
+    let supervisor = Supervisor::new(presence, Leadership::always(), metrics);
+    let things = hub.children(
+        THING,
+        &Scope::All,
+        &Selector::labels("app.kubernetes.io/managed-by=test"),
+    );
+    let caches = ChildCaches::new([(THING, things.clone())]);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&heard);
+    supervisor.supervise_watch(THING, &things, move |state| lock(&log).push(state));
+    let lookup = |name: &str| match caches.child(&THING, "default", name) {
+        Lookup::Present(_) => "present",
+        Lookup::Absent => "absent",
+        Lookup::NotReady => "not ready",
+    };
+    until("absent", || *lock(&heard) == [ApiState::Absent]).await;
+    assert_eq!(lookup("a"), "not ready");
+    server.create(thing_crd());
+    let mut labelled = thing("a");
+    labelled["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "test" });
+    server.create(labelled);
+    server.create(thing("b"));
+    until("served", || lock(&heard).len() == 2).await;
+    until("seen", || lookup("a") == "present").await;
+    assert_eq!(lookup("b"), "absent", "not ours");
+    server.delete("CustomResourceDefinition", "", "things.example.org");
+    until("gone", || lock(&heard).len() == 3).await;
+    assert_eq!(lookup("a"), "not ready");
+    assert_eq!(
+        *lock(&heard),
+        [ApiState::Absent, ApiState::Served, ApiState::Absent]
+    );
 }

@@ -263,3 +263,169 @@ async fn children_go_with_their_owner() {
         .unwrap();
     assert!(server.list("ConfigMap", "shop").is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_relists_after_an_expired_version_and_a_broken_connection() {
+    let server = server();
+    server.create(config_map("a", json!({})));
+    let mut events = watcher(maps(server.client()), watcher::Config::default())
+        .default_backoff()
+        .boxed();
+    let mut next = async || loop {
+        if let Some(Ok(event)) = events.next().await {
+            return format!("{event:?}").split(['(', ' ']).next().unwrap().to_owned();
+        }
+    };
+    for wanted in ["Init", "InitApply", "InitDone"] {
+        assert_eq!(next().await, wanted);
+    }
+    let mark = server.mark();
+    server.fault(Matcher::watches(), Fault::WatchExpired, Times::Count(1));
+    // The watch is opened by the next poll; only then the fault can meet it.
+    assert_eq!(next().await, "Init");
+    assert_eq!(next().await, "InitApply");
+    assert_eq!(next().await, "InitDone");
+    let asked: Vec<Verb> = server.calls_since(mark).iter().map(|c| c.verb).collect();
+    assert_eq!(asked, [Verb::Watch, Verb::List]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_watch_is_an_error_and_an_ended_one_is_not() {
+    let server = server();
+    let api = maps(server.client());
+    let open = async || api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+
+    let mut stream = open().await;
+    assert_eq!(server.cut_watches("configmaps"), 1);
+    assert!(matches!(stream.next().await, Some(Err(_))));
+
+    let mut stream = open().await;
+    assert_eq!(server.end_watches("*"), 1);
+    assert!(stream.next().await.is_none());
+    assert_eq!(server.open_watches("*"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_answer_comes_after_the_write() {
+    let server = server();
+    let api = maps(server.client());
+    server.fault(
+        Matcher::writes(),
+        Fault::AnswerDelay(Duration::from_secs(30)),
+        Times::Count(1),
+    );
+    let body = config_map("a", json!({}));
+    let (params, patch) = (apply("m"), Patch::Apply(&body));
+    let given_up = tokio::time::timeout(Duration::from_secs(5), api.patch("a", &params, &patch)).await;
+    assert!(given_up.is_err(), "the client gave up");
+    assert!(
+        server.get("ConfigMap", "shop", "a").is_some(),
+        "the server had done it"
+    );
+
+    server.fault(Matcher::writes(), Fault::AnswerHangs, Times::Count(1));
+    let hung = tokio::time::timeout(
+        Duration::from_secs(500),
+        api.delete("a", &DeleteParams::default()),
+    )
+    .await;
+    assert!(hung.is_err());
+    assert!(server.get("ConfigMap", "shop", "a").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_client_that_hangs_stays_hung() {
+    let server = server();
+    let api = maps(server.client());
+    server.kill_after(Matcher::writes(), 1, Crash::Hang);
+    api.patch("a", &apply("m"), &Patch::Apply(&config_map("a", json!({}))))
+        .await
+        .unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(3600), api.list(&ListParams::default())).await;
+    assert!(next.is_err());
+    assert_eq!(
+        server.calls().last().unwrap().to_string(),
+        "LIST v1 configmaps shop/* -> no answer"
+    );
+}
+
+#[tokio::test]
+async fn crd_objects_make_kinds_appear_and_vanish() {
+    let server = server();
+    let client = server.client();
+    let gvk = kube::core::GroupVersionKind::gvk("example.org", "v1", "Bucket");
+    assert!(kube::discovery::pinned_kind(&client, &gvk).await.is_err());
+
+    server.create(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "buckets.example.org" },
+        "spec": {
+            "group": "example.org", "scope": "Namespaced",
+            "names": { "kind": "Bucket", "plural": "buckets" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    }));
+    let (resource, capabilities) = kube::discovery::pinned_kind(&client, &gvk).await.unwrap();
+    assert_eq!(
+        (resource.plural.as_str(), capabilities.subresources.len()),
+        ("buckets", 1)
+    );
+    server.delete("CustomResourceDefinition", "", "buckets.example.org");
+    assert!(kube::discovery::pinned_kind(&client, &gvk).await.is_err());
+}
+
+#[test]
+#[should_panic(expected = "the test server does not serve v9 Nonsense")]
+fn direct_access_to_an_unserved_kind_is_a_failed_test() {
+    server().create(json!({ "apiVersion": "v9", "kind": "Nonsense", "metadata": { "name": "x" } }));
+}
+
+#[test]
+fn direct_access_is_seen_but_not_logged() {
+    let server = server();
+    server.create_as("user", config_map("a", json!({ "k": "1" })));
+    server.apply_as("rw", config_map("a", json!({ "k": "2" })));
+    server.edit(
+        "ConfigMap",
+        "shop",
+        "a",
+        json!({ "metadata": { "labels": { "x": "y" } } }),
+    );
+    let live: ConfigMap = server.get_typed("ConfigMap", "shop", "a").unwrap();
+    assert_eq!(live.data.unwrap()["k"], "2");
+    let managers: Vec<String> = live
+        .metadata
+        .managed_fields
+        .unwrap()
+        .into_iter()
+        .map(|m| m.manager.unwrap())
+        .collect();
+    // The creator keeps the map itself: nobody took that away.
+    assert_eq!(managers, ["rw", "test", "user"]);
+    server.update(config_map("a", json!({ "k": "3" })));
+    assert_eq!(server.get("ConfigMap", "shop", "a").unwrap()["data"]["k"], "3");
+    assert!(server.delete("ConfigMap", "shop", "a"));
+    assert!(!server.delete("ConfigMap", "shop", "a"));
+    assert!(server.calls().is_empty());
+}
+
+#[tokio::test]
+async fn thousands_of_objects_under_a_watch() {
+    let server = server();
+    let api = maps(server.client());
+    let stream = api.watch(&WatchParams::default(), "0").await.unwrap();
+    for i in 0..3000 {
+        server.apply_as("m", config_map(&format!("m{i}"), json!({ "k": "v" })));
+    }
+    let seen: Vec<_> = stream.take(3000).collect().await;
+    assert!(seen.iter().all(Result::is_ok));
+    let listed = api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(listed.items.len(), 3000);
+    for i in 0..3000 {
+        api.get(&format!("m{i}")).await.unwrap();
+    }
+    assert_eq!(server.calls().len(), 3002);
+}

@@ -2,9 +2,11 @@
 //! a real one. Nothing here runs in production.
 //!
 //! ```text
-//! server     paths, verbs, answers, the handle ApiServer       faults, log    what is disturbed, what was asked
-//! store      objects, deletion, garbage, namespaces, CRDs      kinds, schema  what is served, as data
-//! ssa, fields  server-side apply                               watch, selector, patch, discovery, failure
+//! server      the handle ApiServer                    http, verbs   requests, answers, RBAC, lists, watches
+//! store       objects, kinds, event history           write         create, PUT, patch, apply: checks and their order
+//! ssa, fields field ownership                         control       deletion, garbage, namespaces, CRDs
+//! kinds       what is served, as data                 schema        types, defaults, limits
+//! faults, log what is disturbed, what was asked       watch, selector, patch, discovery, failure
 //! ```
 //!
 //! What it fakes is what was measured on kube-apiserver 1.36; each piece is one check in [`conformity`], run against
@@ -18,10 +20,12 @@
 )] // test code: a panic is a failed test
 
 pub mod conformity;
+mod control;
 mod discovery;
 mod failure;
 mod faults;
 mod fields;
+mod http;
 mod kinds;
 mod log;
 mod patch;
@@ -30,7 +34,9 @@ mod selector;
 mod server;
 mod ssa;
 mod store;
+mod verbs;
 mod watch;
+mod write;
 
 pub use faults::{Crash, Fault, Matcher, RuleId, Times};
 pub use kinds::ResourceDef;

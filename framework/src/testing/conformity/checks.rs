@@ -25,6 +25,11 @@ const ROUTE: Kind = Kind {
     api_version: "gateway.networking.k8s.io/v1",
     plural: "httproutes",
 };
+const SECRET: Kind = Kind {
+    kind: "Secret",
+    api_version: "v1",
+    plural: "secrets",
+};
 const LEASE: Kind = Kind {
     kind: "Lease",
     api_version: "coordination.k8s.io/v1",
@@ -82,6 +87,8 @@ checks! {
     "namespace lifecycle" for [CONFIG_MAP, WIDGET]: namespaces;
     "kind that is not served" for [GADGET]: unserved;
     "CRD lifecycle" for [GADGET]: crd_lifecycle;
+    "CRD changes" for [GADGET]: crd_changes;
+    "secrets" for [SECRET]: secrets;
     "defaults of HTTPRoute" for [ROUTE]: route_defaults;
     "validation of HTTPRoute" for [ROUTE]: route_validation;
     "validation of Ingress" for [INGRESS]: ingress_validation;
@@ -146,7 +153,7 @@ async fn prepare(notes: &mut Notes) {
 
 /// Removes what a check left, so that the next one starts empty.
 async fn clean(notes: &mut Notes) {
-    for kind in [CONFIG_MAP, INGRESS, WIDGET, ROUTE, LEASE, EVENT] {
+    for kind in [CONFIG_MAP, SECRET, INGRESS, WIDGET, ROUTE, LEASE, EVENT] {
         let all = notes.send(notes.list(kind)).await;
         for item in all.json["items"].as_array().cloned().unwrap_or_default() {
             let name = item["metadata"]["name"].as_str().unwrap_or_default();
@@ -1642,6 +1649,28 @@ async fn garbage(n: &mut Notes, k: Kind) {
         !s.json["metadata"]["deletionTimestamp"].is_null()
     })
     .await;
+    let elsewhere = "/api/v1/namespaces/default/configmaps".to_owned();
+    let far = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "conformity-far" } });
+    let far = n
+        .send(Ask::new(Method::POST, elsewhere.clone()).body(far))
+        .await
+        .uid();
+    let made = n
+        .send(n.apply(
+            k,
+            "rw",
+            child("abroad", json!([owner(k, "conformity-far", &far, true)])),
+        ))
+        .await;
+    n.note(format!("owner in another namespace -> {}", made.code));
+    n.until(
+        "child of an owner in another namespace gone",
+        n.get(k, "abroad"),
+        gone,
+    )
+    .await;
+    n.send(Ask::new(Method::DELETE, format!("{elsewhere}/conformity-far")))
+        .await;
     n.step_brief("child of an owner of no served kind stays", n.get(k, "strange"))
         .await;
 }
@@ -1827,6 +1856,103 @@ async fn crd_lifecycle(n: &mut Notes, k: Kind) {
     .await;
     n.until("CRD gone", get(), |s| s.code == 404).await;
     n.until("kind gone", n.list(k), |s| s.code == 404).await;
+}
+
+async fn crd_changes(n: &mut Notes, k: Kind) {
+    let path = format!("{CRDS}/gadgets.conformity.reconcile-kit.dev");
+    let change = |n: &Notes, patch: Value| n.merge(k, "", "rw", patch).at(path.clone());
+    n.until("no CRD from before", Ask::new(Method::GET, path.clone()), |s| {
+        s.code == 404
+    })
+    .await;
+    let mut crd = gadget_crd();
+    let mut second = crd["spec"]["versions"][0].clone();
+    second["name"] = json!("v1beta1");
+    second["storage"] = json!(false);
+    crd["spec"]["versions"] = json!([crd["spec"]["versions"][0], second]);
+    n.send(Ask::new(Method::POST, CRDS).body(crd.clone())).await;
+    n.until("served", n.list(k), |s| s.code == 200).await;
+    let beta = Kind {
+        api_version: "conformity.reconcile-kit.dev/v1beta1",
+        ..k
+    };
+    n.until("served as beta", n.list(beta), |s| s.code == 200).await;
+    n.send(n.apply(k, "rw", body(k, "a", 1))).await;
+    let seen = n.send(n.get(beta, "a")).await;
+    n.note(format!("read as {}", seen.json["apiVersion"]));
+    n.step("applied as beta", n.apply(beta, "rw", body(beta, "a", 1)))
+        .await;
+
+    let version = n.send(n.list(k)).await.version();
+    let mut stream = n
+        .watch(
+            n.list(k)
+                .param("resourceVersion", &version)
+                .param("timeoutSeconds", "50"),
+        )
+        .await;
+    n.send(change(n, json!({ "metadata": { "labels": { "a": "1" } } })))
+        .await;
+    n.send(n.apply(k, "rw", body(k, "b", 1))).await;
+    n.events("a label on the CRD leaves watches alone", &mut stream, 1)
+        .await;
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] =
+        json!([{ "name": "Size", "type": "integer", "jsonPath": ".spec.size" }]);
+    let changed = n
+        .send(change(
+            n,
+            json!({ "spec": { "versions": crd["spec"]["versions"] } }),
+        ))
+        .await;
+    n.note(format!("column added -> {}", changed.code));
+    n.events("watch", &mut stream, 1).await;
+    n.until("listed again", n.list(k), |s| s.code == 200).await;
+    let mut old = n
+        .watch(
+            n.list(k)
+                .param("resourceVersion", &version)
+                .param("timeoutSeconds", "5"),
+        )
+        .await;
+    n.events_brief("watch from before", &mut old, 2).await;
+
+    let version = n.send(n.list(k)).await.version();
+    let mut stream = n
+        .watch(
+            n.list(beta)
+                .param("resourceVersion", &version)
+                .param("timeoutSeconds", "50"),
+        )
+        .await;
+    crd["spec"]["versions"][1]["served"] = json!(false);
+    let changed = n
+        .send(change(
+            n,
+            json!({ "spec": { "versions": crd["spec"]["versions"] } }),
+        ))
+        .await;
+    n.note(format!("beta off -> {}", changed.code));
+    n.events("watch of beta", &mut stream, 1).await;
+    n.until("beta not served", n.list(beta), |s| s.code == 404).await;
+    n.until("v1 still served", n.list(k), |s| s.code == 200).await;
+    n.step_brief("the object is there", n.get(k, "a")).await;
+    n.send(Ask::new(Method::DELETE, path.clone())).await;
+    n.until("CRD gone", Ask::new(Method::GET, path.clone()), |s| s.code == 404)
+        .await;
+    n.until("kind gone", n.list(k), |s| s.code == 404).await;
+}
+
+async fn secrets(n: &mut Notes, k: Kind) {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "a" },
+        "stringData": { "user": "u" }, "data": { "token": "dA==" },
+    });
+    let made = n.step("POST", n.post(k, "rw", secret)).await;
+    n.show("data", &made.json["data"]);
+    n.show("type", &made.json["type"]);
+    let applied = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "b" }, "data": { "token": "dA==" } });
+    n.step("apply", n.apply(k, "rw", applied.clone())).await;
+    n.step("apply again", n.apply(k, "rw", applied)).await;
 }
 
 async fn route_defaults(n: &mut Notes, k: Kind) {

@@ -334,6 +334,8 @@ impl Notes {
         if !meta["deletionTimestamp"].is_null() {
             out.push_str(", terminating");
         }
+        // The server sorts by time, in whole seconds: sort again, so that notes do not depend on it.
+        let mut owners = Vec::new();
         for entry in meta["managedFields"].as_array().into_iter().flatten() {
             let text = |name: &str| entry[name].as_str().unwrap_or_default();
             let sub = match text("subresource") {
@@ -345,13 +347,15 @@ impl Notes {
                 .iter()
                 .map(|p| show_path(p))
                 .collect();
-            out.push_str(&format!(
+            owners.push(format!(
                 "; {} {}{sub}: {}",
                 text("manager"),
                 text("operation"),
                 fields.join(" ")
             ));
         }
+        owners.sort();
+        out.push_str(&owners.concat());
         out
     }
 

@@ -19,6 +19,11 @@ pub struct AuditLog {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(u64);
 
+impl Mark {
+    /// The beginning of the log.
+    pub const START: Mark = Mark(0);
+}
+
 /// One finished request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {

@@ -853,9 +853,9 @@ impl Scenario {
     {
         api.delete(name, &DeleteParams::default()).await?;
         wait::eventually(&format!("{name} gone"), PATIENCE, || async {
-            match api.get_opt(name).await {
-                Ok(None) => Ok(()),
-                Ok(Some(_)) => Err("still there".to_owned()),
+            match api.get(name).await {
+                Ok(_) => Err("still there".to_owned()),
+                Err(kube::Error::Api(e)) if e.is_not_found() => Ok(()),
                 Err(e) => Err(e.to_string()),
             }
         })

@@ -28,18 +28,29 @@ pub fn chart() -> PathBuf {
     repository().join("charts/routewright")
 }
 
-/// The operator's binary: `ROUTEWRIGHT_BINARY`, else built by Cargo in release mode.
+/// The operator's binary: `ROUTEWRIGHT_BINARY`, else built by Cargo: in the `dev` profile, whose dependencies the
+/// tests have built already, or the one that `E2E_PROFILE` names; figures want `release`.
 ///
 /// # Errors
 /// When the build fails.
 pub fn binary() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("ROUTEWRIGHT_BINARY").map(PathBuf::from) {
+    let var = |name| std::env::var(name).ok().filter(|v: &String| !v.is_empty());
+    if let Some(path) = var("ROUTEWRIGHT_BINARY").map(PathBuf::from) {
         return path.canonicalize().at("find", &path);
     }
-    say("building the operator (cargo build --release)");
+    let profile = var("E2E_PROFILE").unwrap_or_else(|| "dev".to_owned());
+    say(format!("building the operator (cargo build --profile {profile})"));
     let mut c = sh::command(
         "cargo",
-        ["build", "--release", "-p", "routewright", "--bin", "routewright"],
+        [
+            "build",
+            "--profile",
+            &profile,
+            "-p",
+            "routewright",
+            "--bin",
+            "routewright",
+        ],
     );
     c.args(["--message-format", "json-render-diagnostics"])
         .current_dir(repository());

@@ -110,7 +110,7 @@ async fn the_audit_log_counts_what_a_service_account_asks() {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
         api.patch("a", &PatchParams::apply("me").force(), &Patch::Apply(&body)).await?;
         api.patch("a", &PatchParams::default(), &Patch::Merge(&json!({"data": {"k": "w"}}))).await?;
-        assert!(api.get_opt("b").await?.is_none());
+        assert!(api.get("b").await.is_err());
         let other: Api<ConfigMap> = Api::namespaced(s.cluster.client_as(s.ns(), "op").await?, "kube-system");
         assert!(other.list(&Default::default()).await.is_err());
         // Then exactly these are in the log, told apart

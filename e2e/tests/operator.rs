@@ -8,12 +8,11 @@
 
 use std::time::Duration;
 
-use routewright_e2e::operator::Operator;
+use routewright_e2e::operator::{Operator, RELEASE};
 use routewright_e2e::{scenario, wait};
 use serde_json::json;
 
 #[tokio::test]
-#[ignore = "the workspace does not build the operator yet; ROUTEWRIGHT_BINARY names one"]
 async fn it_runs_as_a_pod_from_its_chart_and_can_be_upgraded() {
     scenario("it_runs_as_a_pod_from_its_chart_and_can_be_upgraded", async |s| {
         // Given the chart with one controller on, in a namespace that enforces the restricted standard
@@ -35,6 +34,13 @@ async fn it_runs_as_a_pod_from_its_chart_and_can_be_upgraded() {
         };
         assert_eq!(may(s.ns())?.trim(), "yes");
         assert!(may("default").is_err());
+        // And nothing that it asks for is refused
+        if let Ok(log) = s.cluster.audit() {
+            let asked = log.of_account(routewright_e2e::audit::Mark::START, operator.ns(), RELEASE)?;
+            assert!(!asked.is_empty());
+            let refused: Vec<_> = asked.into_iter().filter(|r| r.code == 403).collect();
+            assert!(refused.is_empty(), "{refused:#?}");
+        }
         // When the toggle is switched off, then the rights go with it
         operator.upgrade(json!({"watchNamespaces": [s.ns()]})).await?;
         assert!(may(s.ns()).is_err());
@@ -44,7 +50,6 @@ async fn it_runs_as_a_pod_from_its_chart_and_can_be_upgraded() {
 }
 
 #[tokio::test]
-#[ignore = "the workspace does not build the operator yet; ROUTEWRIGHT_BINARY names one"]
 async fn it_runs_as_a_process_that_can_be_frozen_and_killed() {
     scenario("it_runs_as_a_process_that_can_be_frozen_and_killed", async |s| {
         // Given the operator as a process and a second one of the same release

@@ -582,3 +582,53 @@ fn labels_are_stable_and_retries_follow_the_class() {
     let writes: Vec<_> = Call::ALL.into_iter().filter(|c| c.writes()).collect();
     assert_eq!(writes.len(), 5, "{writes:?}");
 }
+
+#[tokio::test]
+async fn https_is_trusted_through_the_extra_ca_and_not_without_it() {
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+    // Given a server whose certificate only the extra bundle vouches for,
+    let signed = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signed.signing_key.serialize_der()));
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![signed.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let (address, _task) = raw(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let mut buffer = [0_u8; 4096];
+            let _ = stream.read(&mut buffer).await;
+            let body = r#"{"status":"healthy","partitions":256}"#;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all((head + body).as_bytes()).await;
+            let _ = stream.shutdown().await;
+        }
+    })
+    .await;
+    let health = async |extra_ca: Option<&[u8]>| {
+        let endpoint = Endpoint::parse(&format!("https://{address}")).unwrap();
+        let http = AdminHttp::new(extra_ca).unwrap();
+        AdminClient::new(http, endpoint, Token::new(TOKEN).unwrap())
+            .unwrap()
+            .health()
+            .await
+    };
+
+    // when it is asked with the bundle, it answers; without, it is not trusted.
+    assert_eq!(
+        health(Some(signed.cert.pem().as_bytes())).await.unwrap().status,
+        "healthy"
+    );
+    let refused = health(None).await.unwrap_err();
+    assert_eq!(refused.class(), AdminErrorClass::Connect);
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+}

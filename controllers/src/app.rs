@@ -4,8 +4,10 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use kube::{Client, Config, client::ClientBuilder};
+use reconcile_kit::ReconcileError;
 use reconcile_kit::runtime::{
-    Metrics, Scope, WatchHub,
+    Metrics, Scope, Selector, WatchHub,
+    hub::ListenGuard,
     leadership::{Leadership, LeaseConfig, lease_client},
     presence::{Origin, Presence},
     probes::{Probes, ServeError, Server, serve_metrics, serve_probes},
@@ -16,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exposure::{
     ExposureKind,
-    caches::{BUCKETS, CLUSTERS, GRANTS},
+    caches::{BUCKETS, CLUSTERS, Caches, GRANTS},
     controllers::{self as exposure, Flags},
 };
-use crate::ground::Ground;
+use crate::{garage::controllers as garage, ground::Ground};
 
 /// Value of `app.kubernetes.io/managed-by` on everything that the operator makes.
 pub const MANAGED_BY: &str = "routewright";
@@ -46,6 +48,8 @@ pub struct Options {
     pub instance: String,
     /// Name of this Pod.
     pub pod: Option<String>,
+    /// PEM certificates that are trusted besides the system's, for Garage.
+    pub extra_ca: Option<Vec<u8>>,
 }
 
 /// The Lease of an installation.
@@ -92,11 +96,20 @@ pub struct App {
     /// Counters.
     pub metrics: Metrics,
     _exposure: exposure::Running,
+    _garage: Vec<ListenGuard>,
 }
 
 impl App {
     /// Starts everything but the endpoints. Nothing is written before the lease is held.
-    pub fn start(client: Client, leadership: Leadership, metrics: Metrics, options: &Options) -> Self {
+    ///
+    /// # Errors
+    /// An option that cannot be used.
+    pub fn start(
+        client: Client,
+        leadership: Leadership,
+        metrics: Metrics,
+        options: &Options,
+    ) -> Result<Self, ReconcileError> {
         let hub = WatchHub::new(client.clone(), metrics.clone());
         let presence = Presence::start(&client, &hub, &metrics, kinds(options));
         let supervisor = Supervisor::new(presence.clone(), leadership.clone(), metrics.clone());
@@ -114,19 +127,33 @@ impl App {
             pod: options.pod.clone(),
             concurrency: options.concurrency,
         };
+        let children = Selector::labels(format!(
+            "app.kubernetes.io/managed-by={MANAGED_BY},app.kubernetes.io/instance={}",
+            options.instance
+        ));
+        let snapshot = Arc::new(presence.clone());
+        let caches = Caches::new(&hub, &options.scope, &children, snapshot, options.enable_ingress);
         let flags = Flags {
             ingress: options.enable_ingress,
             gateway_api: options.enable_gateway_api,
         };
-        let running = exposure::add(&ground, flags);
-        Self {
+        let exposure = exposure::add(&ground, &caches, flags);
+        let garage = garage::add(
+            &ground,
+            &caches,
+            options.enable_garage_buckets,
+            &options.cluster_domain,
+            options.extra_ca.as_deref(),
+        )?;
+        Ok(Self {
             hub,
             presence,
             leadership,
             supervisor,
             metrics,
-            _exposure: running,
-        }
+            _exposure: exposure,
+            _garage: garage,
+        })
     }
 
     /// Opens probes and metrics.

@@ -68,6 +68,10 @@ pub struct RunArgs {
     #[arg(long, env = "LOG_LEVEL", default_value = "info")]
     pub log_level: String,
 
+    /// File with PEM certificates that are trusted besides the system's, for Garage's Admin API.
+    #[arg(long, env = "EXTRA_CA_FILE", value_name = "FILE")]
+    pub extra_ca_file: Option<std::path::PathBuf>,
+
     /// Name of this Pod; its identity in the election and in events.
     #[arg(long, env = "POD_NAME", hide = true)]
     pub pod_name: Option<String>,
@@ -112,7 +116,17 @@ impl RunArgs {
             concurrency: self.concurrency,
             instance: self.instance.clone(),
             pod: self.pod_name.clone(),
+            extra_ca: self.extra_ca()?,
         })
+    }
+
+    fn extra_ca(&self) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(path) = &self.extra_ca_file else {
+            return Ok(None);
+        };
+        let read = std::fs::read(path);
+        read.map(Some)
+            .map_err(|error| Failure::usage(format!("--extra-ca-file {}: {error}", path.display())))
     }
 
     /// Unique per process: a Pod that is restarted in place must not take its own old lease for granted.
@@ -157,7 +171,8 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         "routewright starts"
     );
     let stop = CancellationToken::new();
-    let operator = App::start(client, leadership, metrics, &options);
+    let operator =
+        App::start(client, leadership, metrics, &options).map_err(|error| Failure::usage(error.message))?;
     let _servers = operator
         .serve(args.probe_addr, args.metrics_addr, &stop)
         .await

@@ -9,7 +9,7 @@ use reconcile_kit::{
     layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
     owned::{KubeChildWriter, WriteMemory, memory::ChildKey, squatter::Squatters},
     runtime::{
-        ControllerSpec, Selector, Triggers,
+        ControllerSpec, Triggers,
         hub::{ListenGuard, WatchGuard},
         metrics::ControllerLabel,
         run_controller,
@@ -54,17 +54,11 @@ pub struct Running {
 }
 
 /// Puts both exposure controllers under supervision.
-pub fn add(ground: &Ground, flags: Flags) -> Running {
-    let selector = Selector::labels(format!(
-        "app.kubernetes.io/managed-by={},app.kubernetes.io/instance={}",
-        ground.managed_by, ground.instance
-    ));
-    let snapshot = Arc::new(ground.presence.clone());
-    let caches = Caches::new(&ground.hub, &ground.scope, &selector, snapshot, flags.ingress);
+pub fn add(ground: &Ground, caches: &Caches, flags: Flags) -> Running {
     let mut listeners = Vec::new();
     let written = StatusMemory::default();
-    let ingress = one::<IngressExposer>(ground, &caches, flags.ingress, &written, &mut listeners);
-    let route = one::<HttpRouteExposer>(ground, &caches, flags.gateway_api, &written, &mut listeners);
+    let ingress = one::<IngressExposer>(ground, caches, flags.ingress, &written, &mut listeners);
+    let route = one::<HttpRouteExposer>(ground, caches, flags.gateway_api, &written, &mut listeners);
     let wake: Arc<dyn Fn() + Send + Sync> = {
         let buckets = caches.buckets.clone();
         Arc::new(move || {
@@ -86,7 +80,7 @@ pub fn add(ground: &Ground, flags: Flags) -> Running {
         Vec::new()
     };
     Running {
-        _namespaces: follow_namespaces(&caches, &mut listeners),
+        _namespaces: follow_namespaces(caches, &mut listeners),
         _listeners: listeners,
         _watches: watches,
     }

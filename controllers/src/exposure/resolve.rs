@@ -827,7 +827,8 @@ fn backend(wanted: &Wanted<'_>, bucket: &GarageBucket, cluster: &GarageCluster) 
     })
 }
 
-fn reference(bucket: &GarageBucket) -> Reference<'_> {
+/// The reference of a bucket to its cluster, as grants see it.
+pub fn reference(bucket: &GarageBucket) -> Reference<'_> {
     let (to_namespace, to_name) = cluster_of(bucket);
     Reference {
         from_kind: "GarageBucket",

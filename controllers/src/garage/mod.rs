@@ -6,11 +6,18 @@
 //! * [`handle`] decides the phase of a connect-only GarageCluster.
 //! * [`testing`] is a Garage in memory, with faults and kill points.
 //!
-//! No Kubernetes client lives here: what has to be written on the owner goes through
+//! * [`access`] finds endpoint and token of a cluster's Admin API.
+//! * [`bucket_controller`], [`cluster_controller`] and [`controllers`] join them with the framework.
+//!
+//! What has to be written on the owner goes through
 //! [`bucket::OwnerPatch`].
 
+pub mod access;
 pub mod admin;
 pub mod bucket;
+pub mod bucket_controller;
+pub mod cluster_controller;
+pub mod controllers;
 pub mod handle;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -31,6 +31,7 @@ pub fn options() -> Options {
         concurrency: 16,
         instance: "one".into(),
         pod: Some("pod-1".into()),
+        extra_ca: None,
     }
 }
 
@@ -139,6 +140,7 @@ pub fn start(server: &ApiServer, options: &Options) -> App {
         Metrics::default(),
         options,
     )
+    .unwrap()
 }
 
 /// Waits until `wanted` gives something; fails with the server's log when it does not.

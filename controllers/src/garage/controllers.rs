@@ -1,0 +1,221 @@
+//! Joins the Garage controllers with the framework: which caches wake them, which layers get which seams. No decision.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use reconcile_kit::{
+    BoxReconcile, ErrorClass, Planner,
+    error::ReconcileError,
+    events::KubeEvents,
+    layers::{
+        conditions::Reporting, effects::Effects, metadata::OperatorMetadata, owned_children::Owned,
+        policy::Backoff,
+    },
+    owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
+    owner::KubeOwnerWriter,
+    runtime::{
+        ControllerSpec, Handle, Triggers,
+        controller::Forget,
+        hub::{Cached, ListenGuard},
+        metrics::ControllerLabel,
+        run_controller,
+        supervisor::Unit,
+        triggers::on_change_of_self,
+    },
+    stack::{External, Parts},
+    status::StatusContract,
+    status_writer::KubeStatusWriter,
+};
+use routewright_crds::{GarageBucket, GarageCluster};
+
+use super::{
+    access::HttpAccess,
+    admin::AdminHttp,
+    bucket_controller::{self, BucketPlanner, Drive, wants_finalizer},
+    cluster_controller::{self, ClusterPlanner, Probe},
+};
+use crate::{
+    exposure::caches::{BUCKETS, CLUSTERS, Caches, GRANTS, on_cluster, on_grant, on_namespace},
+    ground::{Ground, PREFIX, presence_and_cache},
+};
+
+/// Name of the feature.
+pub const FEATURE: &str = "enable-garage-buckets";
+
+/// No children: every look is a mistake.
+struct Childless;
+
+impl ChildCache for Childless {
+    fn child(&self, _: &reconcile_kit::ApiKind, _: &str, _: &str) -> Lookup {
+        Lookup::NotReady
+    }
+}
+
+/// Puts both Garage controllers under supervision.
+///
+/// # Errors
+/// The extra CA bundle cannot be used.
+pub fn add(
+    ground: &Ground,
+    caches: &Caches,
+    enabled: bool,
+    cluster_domain: &str,
+    extra_ca: Option<&[u8]>,
+) -> Result<Vec<ListenGuard>, ReconcileError> {
+    let http = AdminHttp::new(extra_ca)
+        .map_err(|error| ReconcileError::new(ErrorClass::Invalid, format!("--extra-ca-file: {error}")))?;
+    let lease = Arc::clone(&ground.lease);
+    let may_write = Arc::new(move || lease.held());
+    let access = Arc::new(HttpAccess::new(
+        ground.client.clone(),
+        http,
+        cluster_domain,
+        may_write,
+    ));
+    let mut listeners = Vec::new();
+
+    let triggers = triggers::<GarageBucket>(ground, BucketPlanner::NAME);
+    if enabled {
+        listeners.extend([
+            caches.buckets.listen(on_change_of_self(&triggers, |_, _| false)),
+            caches.clusters.listen(on_cluster(caches, &triggers)),
+            caches.grants.listen(on_grant(caches, &triggers)),
+            caches.namespaces.listen(on_namespace(caches, &triggers)),
+        ]);
+    }
+    let planner = BucketPlanner::new(Arc::new(caches.clone()), caches.buckets.clone());
+    let external = External {
+        effects: Arc::new(Drive::new(access.clone())),
+        finalizer: bucket_controller::FINALIZER,
+        wanted: wants_finalizer as fn(&GarageBucket) -> bool,
+        writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
+        manager: bucket_controller::CONTRACT.manager,
+    };
+    let (stack, forget) = stack(ground, planner, bucket_controller::CONTRACT, external);
+    let presence = ground.presence.clone();
+    let waits = caches.clone();
+    let unit = unit(
+        ground,
+        BucketPlanner::NAME,
+        &caches.buckets,
+        triggers,
+        stack,
+        forget,
+        move |spec| {
+            spec.waits = vec![
+                presence_and_cache(&presence, CLUSTERS, &waits.clusters).boxed(),
+                presence_and_cache(&presence, GRANTS, &waits.grants).boxed(),
+            ];
+        },
+    );
+    let warm = caches.buckets.clone();
+    ground.supervisor.add(
+        unit.enabled(enabled)
+            .features(&[FEATURE])
+            .requires(&[BUCKETS])
+            .warm(move || vec![warm.start()]),
+    );
+
+    let triggers = self::triggers::<GarageCluster>(ground, ClusterPlanner::NAME);
+    if enabled {
+        listeners.push(caches.clusters.listen(on_change_of_self(&triggers, |_, _| false)));
+    }
+    let external = External {
+        effects: Arc::new(Probe(access)),
+        finalizer: "routewright.dev/garage-cluster",
+        // Nothing of a handle lives outside Kubernetes.
+        wanted: (|_| false) as fn(&GarageCluster) -> bool,
+        writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
+        manager: cluster_controller::CONTRACT.manager,
+    };
+    let (stack, forget) = self::stack(ground, ClusterPlanner, cluster_controller::CONTRACT, external);
+    let unit = self::unit(
+        ground,
+        ClusterPlanner::NAME,
+        &caches.clusters,
+        triggers,
+        stack,
+        forget,
+        |_| {},
+    );
+    let warm = caches.clusters.clone();
+    ground.supervisor.add(
+        unit.enabled(enabled)
+            .features(&[FEATURE])
+            .requires(&[CLUSTERS])
+            .warm(move || vec![warm.start()]),
+    );
+    Ok(listeners)
+}
+
+fn triggers<K: kube::Resource<DynamicType = ()>>(ground: &Ground, name: &'static str) -> Triggers<K> {
+    let label = ControllerLabel {
+        controller: name.to_owned(),
+    };
+    Triggers::new(ground.metrics.queue_depth.get_or_create_owned(&label))
+}
+
+fn stack<P, E>(
+    ground: &Ground,
+    planner: P,
+    contract: StatusContract,
+    external: External<P, E>,
+) -> (BoxReconcile<P::Object>, Forget)
+where
+    P: Planner,
+    P::Object: serde::de::DeserializeOwned,
+    E: Effects<P>,
+{
+    let manager = contract.manager;
+    let events = KubeEvents::new(ground.client.clone(), manager, ground.pod.clone());
+    let writer = KubeStatusWriter(ground.client.clone());
+    let reporting = Arc::new(Reporting::new(contract, Arc::new(writer), Arc::new(events)));
+    let backoff = Backoff::default();
+    let parts = Parts {
+        planner: Arc::new(planner),
+        features: Arc::new([]),
+        presence: Arc::new(ground.presence.clone()),
+        metadata: Arc::new(OperatorMetadata::default()),
+        owned: Arc::new(Owned {
+            manager: manager.into(),
+            prefix: PREFIX.into(),
+            cache: Arc::new(Childless),
+            writer: Arc::new(KubeChildWriter::new(ground.client.clone(), manager)),
+            memory: WriteMemory::default(),
+            metrics: ground.metrics.clone(),
+            squatters: None,
+        }),
+        reporting: Arc::clone(&reporting),
+        lease: Arc::clone(&ground.lease),
+        metrics: ground.metrics.clone(),
+        backoff: backoff.clone(),
+    };
+    let forget = Arc::new(move |namespace: &str, name: &str| {
+        backoff.forget(namespace, name);
+        reporting.forget(namespace, name);
+    });
+    (parts.stack_with(external), forget)
+}
+
+fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
+    ground: &Ground,
+    name: &'static str,
+    objects: &Handle<K>,
+    triggers: Triggers<K>,
+    stack: BoxReconcile<K>,
+    forget: Forget,
+    adjust: impl Fn(&mut ControllerSpec<K>) + Send + Sync + 'static,
+) -> Unit {
+    let (objects, concurrency) = (objects.clone(), ground.concurrency);
+    Unit::new(name, move |start| {
+        let mut spec = ControllerSpec::new(name, objects.clone(), triggers.clone(), stack.clone());
+        spec.forget = Some(Arc::clone(&forget));
+        spec.concurrency = concurrency;
+        adjust(&mut spec);
+        async move {
+            let stop = start.stop.clone();
+            run_controller(spec, stop, || start.running()).await;
+        }
+        .boxed()
+    })
+}

@@ -237,7 +237,7 @@ impl Operator {
         }
     }
 
-    /// The text of /metrics. Of the first Pod, when it runs as Pods.
+    /// The text of /metrics. Of the first Pod that stays, when it runs as Pods.
     ///
     /// # Errors
     /// When it does not answer.
@@ -265,10 +265,14 @@ impl Operator {
         let api: Api<Pod> = Api::namespaced(self.cluster.client().await?, self.ns());
         let label = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
         let pods = api.list(&label).await?;
-        let ip = pods
+        // A Pod on its way out still answers.
+        let stays = pods
             .items
             .iter()
-            .find_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse().ok());
+            .filter(|p| p.metadata.deletion_timestamp.is_none());
+        let ip = stays
+            .filter_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse().ok())
+            .next();
         ip.ok_or_else(|| Error::other(format!("no operator Pod with an address in {}", self.ns())))
     }
 

@@ -1002,3 +1002,36 @@ fn problem(error: &watcher::Error) -> Problem {
     };
     Problem { class, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::runtime::script::Script;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_stopped_watch_still_brings_does_not_reach_the_next_one() {
+        let hub = WatchHub::new(Script::default().client(), Metrics::default());
+        let handle = hub.typed::<ConfigMap>(&Scope::All, &Selector::default());
+        let event = || {
+            let object = ConfigMap {
+                metadata: ObjectMeta {
+                    name: Some("late".to_owned()),
+                    namespace: Some("ns".to_owned()),
+                    ..ObjectMeta::default()
+                },
+                ..ConfigMap::default()
+            };
+            Event::Apply(Guarded::Good(object))
+        };
+        drop(handle.start());
+        let old = lock(&handle.0.gate).epoch;
+        let _running = handle.start();
+        handle.ready().await;
+        handle.0.apply(old, 0, event());
+        assert!(handle.store().get("ns", "late").is_none());
+        handle.0.apply(old + 1, 0, event());
+        assert!(handle.store().get("ns", "late").is_some());
+    }
+}

@@ -1,5 +1,5 @@
 //! A child object as the cache keeps it: metadata typed, the rest as compact JSON text, managedFields reduced to the
-//! names of their managers. Decoding cannot fail on anything but broken metadata, so no child can stall its watch.
+//! names of their managers unless somebody has to be relieved of them. Decoding cannot fail on anything but broken metadata, so no child can stall its watch.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,6 +18,9 @@ pub struct Child {
     pub metadata: ObjectMeta,
     /// Managers with an `Apply` entry on the main resource.
     pub appliers: Box<[Box<str>]>,
+    /// managedFields as JSON text, kept only where a manager other than a single applier wrote an ownerReference:
+    /// taking such a child over needs them.
+    shared: Option<Box<str>>,
     /// The object without metadata, as JSON text: a tenth of a decoded tree in memory.
     rest: Box<str>,
 }
@@ -32,23 +35,32 @@ impl Child {
         };
         let mut metadata = map.remove("metadata").unwrap_or(Value::Object(Map::new()));
         let managed = metadata.as_object_mut().and_then(|m| m.remove("managedFields"));
-        let appliers = managed
+        let entries = managed
             .as_ref()
             .and_then(Value::as_array)
             .map_or(&[][..], Vec::as_slice);
-        let appliers = appliers
-            .iter()
-            .filter(|e| {
-                e.get("operation").and_then(Value::as_str) == Some("Apply")
-                    && e.get("subresource")
-                        .and_then(Value::as_str)
-                        .is_none_or(str::is_empty)
+        let main = || {
+            entries.iter().filter(|e| {
+                let sub = e.get("subresource").and_then(Value::as_str);
+                sub.is_none_or(str::is_empty)
             })
+        };
+        let applied = |e: &&Value| e.get("operation").and_then(Value::as_str) == Some("Apply");
+        let appliers = main()
+            .filter(applied)
             .filter_map(|e| e.get("manager").and_then(Value::as_str).map(Box::from))
             .collect();
+        let owners = || {
+            main().filter(|e| {
+                e.pointer("/fieldsV1/f:metadata/f:ownerReferences")
+                    .is_some_and(|owners| owners.as_object().is_some_and(|o| !o.is_empty()))
+            })
+        };
+        let shared = owners().count() > 1 || owners().any(|e| !applied(&e));
         Ok(Self {
             metadata: serde_json::from_value(metadata)?,
             appliers,
+            shared: shared.then(|| Value::from(entries).to_string().into_boxed_str()),
             rest: Value::Object(map).to_string().into_boxed_str(),
         })
     }
@@ -59,6 +71,14 @@ impl Child {
             metadata,
             ..Self::default()
         }
+    }
+
+    /// Metadata with managedFields, where they were worth keeping.
+    pub fn with_managed_fields(&self) -> Option<ObjectMeta> {
+        Some(ObjectMeta {
+            managed_fields: serde_json::from_str(self.shared.as_deref()?).ok()?,
+            ..self.metadata.clone()
+        })
     }
 
     /// Everything but metadata, decoded anew at every call.

@@ -6,6 +6,12 @@
 //! that a domain has to write: a pure plan and a pure report.
 //!
 //! This crate names no product: prefixes, managers and label values are parameters.
+//!
+//! A whole operator (`examples/operator.rs`, which the tests run against an API server):
+//!
+//! ```no_run
+#![doc = include_str!("../examples/operator.rs")]
+//! ```
 #![cfg_attr(
     test,
     allow(
@@ -27,6 +33,7 @@ pub mod outcome;
 pub mod owned;
 pub mod owner;
 pub mod plan;
+pub mod prelude;
 pub mod report;
 pub mod request;
 pub mod runtime;

@@ -79,6 +79,15 @@ impl<V> Plan<V> {
     }
 }
 
+impl<V> Plan<V> {
+    /// With this child.
+    #[must_use]
+    pub fn with(mut self, child: ChildPlan) -> Self {
+        self.children.push(child);
+        self
+    }
+}
+
 /// A plan's finding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict<V> {
@@ -136,6 +145,22 @@ pub struct Desired {
     pub body: Value,
     /// How it is compared and applied.
     pub options: ApplyOptions,
+}
+
+impl Desired {
+    /// A child with its owner's namespace and name, and nothing but the operator's own labels.
+    pub fn new<K: Resource>(kind: ApiKind, owner: &K, body: Value) -> Self {
+        let meta = owner.meta();
+        Self {
+            kind,
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            labels: Default::default(),
+            annotations: Default::default(),
+            body,
+            options: ApplyOptions::default(),
+        }
+    }
 }
 
 /// Removes from a live object what is tolerated though it differs; gets the live object and the desired body.

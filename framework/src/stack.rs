@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tower::{ServiceBuilder, util::BoxCloneSyncService};
 
 use crate::{
-    BoxReconcile, Planner,
+    ApiKind, BoxReconcile, Planner,
     layers::{
-        api_presence::{ApiPresenceLayer, PresenceSnapshot},
+        api_presence::{ApiPresenceLayer, Presence, PresenceSnapshot},
         catch_panic::CatchPanicLayer,
         conditions::{ConditionsLayer, Reporting},
         effects::{Effects, EffectsLayer},
@@ -65,6 +65,41 @@ pub struct External<P: Planner, E> {
     pub writer: Arc<dyn OwnerWriter>,
     /// Their field manager.
     pub manager: &'static str,
+}
+
+impl<P: Planner> Parts<P> {
+    /// With no feature on, every API taken for served, and the lease always held: change the fields otherwise.
+    pub fn new(
+        planner: P,
+        owned: Owned,
+        reporting: Reporting,
+        metadata: OperatorMetadata,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            planner: Arc::new(planner),
+            features: Arc::from([]),
+            presence: Arc::new(|_: &ApiKind| Presence::Served),
+            metadata: Arc::new(metadata),
+            owned: Arc::new(owned),
+            reporting: Arc::new(reporting),
+            lease: Arc::new(|| true),
+            metrics,
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// For `ControllerSpec::forget`: called with namespace and name of an object that is gone, it drops whatever the
+    /// stack keeps per object. Without it memory grows with every object that ever was.
+    pub fn forget(&self) -> impl Fn(&str, &str) + Send + Sync + 'static {
+        let (owned, reporting) = (Arc::clone(&self.owned), Arc::clone(&self.reporting));
+        let backoff = self.backoff.clone();
+        move |namespace, name| {
+            backoff.forget(namespace, name);
+            reporting.forget(namespace, name);
+            owned.forget(namespace, name);
+        }
+    }
 }
 
 impl<P> Parts<P>

@@ -2,13 +2,16 @@
 //! by force: a condition that another manager owns is not ours to overwrite.
 
 use async_trait::async_trait;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time},
+    jiff::Timestamp,
+};
 use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    ReconcileError,
+    ErrorClass, ReconcileError,
     api::{self, Target},
     error::is_undeclared_field,
     status::StatusContract,
@@ -34,8 +37,10 @@ pub enum StatusError {
 pub struct StatusAnswer {
     /// The object's new resourceVersion.
     pub version: String,
-    /// All conditions after the write.
+    /// All conditions after the write, in their order. Of one that cannot be decoded only the type is known.
     pub conditions: Vec<MetaCondition>,
+    /// Names of the other top-level fields of status after the write.
+    pub fields: Vec<String>,
 }
 
 /// Status writes. A seam, so that the layer can be tested alone.
@@ -50,13 +55,13 @@ pub trait StatusWriter: Send + Sync + 'static {
         body: &Value,
     ) -> Result<StatusAnswer, StatusError>;
 
-    /// Removes the condition at this index, which an older manager holds a share of.
-    async fn remove_condition(
+    /// Removes what an older manager holds a share of: JSON pointers below `/status`, later list items first.
+    async fn remove(
         &self,
         contract: &StatusContract,
         target: Target<'_>,
         version: &str,
-        index: usize,
+        paths: &[String],
     ) -> Result<StatusAnswer, StatusError>;
 }
 
@@ -64,30 +69,45 @@ pub trait StatusWriter: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct KubeStatusWriter(pub Client);
 
-#[derive(Deserialize)]
-struct Answer {
-    #[serde(default)]
-    metadata: kube::core::ObjectMeta,
-    #[serde(default)]
-    status: Option<AnswerStatus>,
+/// Tolerant: what somebody else wrote into status must not cost us the version.
+fn decode(answer: &Value) -> Option<StatusAnswer> {
+    let version = answer.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
+    let status = answer.get("status").and_then(Value::as_object);
+    let conditions = status
+        .and_then(|s| s.get("conditions"))
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(|c| MetaCondition::deserialize(c).unwrap_or_else(|_| of_type(c)))
+        .collect();
+    let fields = status.into_iter().flat_map(|s| s.keys());
+    Some(StatusAnswer {
+        version,
+        conditions,
+        fields: fields.filter(|name| *name != "conditions").cloned().collect(),
+    })
 }
 
-#[derive(Default, Deserialize)]
-struct AnswerStatus {
-    #[serde(default)]
-    conditions: Vec<MetaCondition>,
+fn of_type(condition: &Value) -> MetaCondition {
+    let type_ = condition.get("type").and_then(Value::as_str).unwrap_or_default();
+    MetaCondition {
+        type_: type_.to_owned(),
+        status: String::new(),
+        reason: String::new(),
+        message: String::new(),
+        observed_generation: None,
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+    }
 }
 
 fn answered(target: Target<'_>, answer: Result<Value, kube::Error>) -> Result<StatusAnswer, StatusError> {
     let status = match answer {
         Ok(value) => {
-            let answer: Answer = serde_json::from_value(value).unwrap_or(Answer {
-                metadata: kube::core::ObjectMeta::default(),
-                status: None,
-            });
-            return Ok(StatusAnswer {
-                version: answer.metadata.resource_version.unwrap_or_default(),
-                conditions: answer.status.unwrap_or_default().conditions,
+            return decode(&value).ok_or_else(|| {
+                StatusError::Failed(ReconcileError::new(
+                    ErrorClass::Transient,
+                    format!("write status of {target}: the answer has no version"),
+                ))
             });
         }
         Err(kube::Error::Api(status)) => status,
@@ -145,17 +165,18 @@ impl StatusWriter for KubeStatusWriter {
         )
     }
 
-    async fn remove_condition(
+    async fn remove(
         &self,
         contract: &StatusContract,
         target: Target<'_>,
         version: &str,
-        index: usize,
+        paths: &[String],
     ) -> Result<StatusAnswer, StatusError> {
-        let operations = json!([
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "remove", "path": format!("/status/conditions/{index}")},
-        ]);
+        let guard = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
+        let removals = paths
+            .iter()
+            .map(|path| json!({"op": "remove", "path": format!("/status/{path}")}));
+        let operations = Value::Array(std::iter::once(guard).chain(removals).collect());
         let answer = api::json_patch(&self.0, target, Some("status"), contract.manager, &operations).await;
         answered(target, answer)
     }
@@ -164,6 +185,26 @@ impl StatusWriter for KubeStatusWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_condition_of_somebody_that_cannot_be_decoded_keeps_its_place_and_costs_nothing_else() {
+        let answer = decode(&json!({
+            "metadata": {"resourceVersion": "7"},
+            "status": {"where": {}, "conditions": [
+                {"type": "Theirs", "lastTransitionTime": "yesterday"},
+                {"type": "Ready", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ]},
+        }))
+        .unwrap();
+        let types: Vec<_> = answer.conditions.iter().map(|c| c.type_.as_str()).collect();
+        assert_eq!((answer.version.as_str(), types), ("7", vec!["Theirs", "Ready"]));
+        assert_eq!(answer.fields, ["where"]);
+        assert_eq!(
+            decode(&json!({"metadata": {}})),
+            None,
+            "no version: nothing to remember"
+        );
+    }
 
     #[test]
     fn undeclared_paths_are_read_from_the_servers_text() {

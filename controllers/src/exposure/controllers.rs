@@ -7,7 +7,7 @@ use futures::FutureExt;
 use reconcile_kit::{
     events::KubeEvents,
     layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
-    owned::{KubeChildWriter, WriteMemory, memory::ChildKey, squatter::Squatters},
+    owned::{KubeChildWriter, WriteMemory, squatter::Squatters},
     runtime::{
         ControllerSpec, Triggers,
         hub::{ListenGuard, WatchGuard},
@@ -98,6 +98,7 @@ fn one<E: Exposer>(
         controller: E::NAME.to_owned(),
     };
     let triggers = Triggers::new(ground.metrics.queue_depth.get_or_create_owned(&label));
+    let memory = WriteMemory::default();
     listeners.extend([
         caches
             .buckets
@@ -105,6 +106,7 @@ fn one<E: Exposer>(
         caches.clusters.listen(on_cluster(caches, &triggers)),
         caches.grants.listen(on_grant(caches, &triggers)),
         caches.namespaces.listen(on_namespace(caches, &triggers)),
+        caches.children(E::KIND).listen(memory.follow(E::KIND.api())),
         caches.children(E::KIND).listen(on_change_of_child(&triggers)),
         caches
             .children(E::KIND)
@@ -120,20 +122,18 @@ fn one<E: Exposer>(
         let wake = Arc::new(move |namespace: &str, owner: &str| triggers.push_name(Some(namespace), owner));
         Squatters::new(ground.client.clone(), wake)
     };
-    let memory = WriteMemory::default();
     let owned = Arc::new(Owned {
         manager: manager.as_str().into(),
         prefix: PREFIX.into(),
         cache: Arc::new(caches.clone()),
         writer: Arc::new(KubeChildWriter::new(ground.client.clone(), &manager)),
-        memory: memory.clone(),
+        memory,
         metrics: ground.metrics.clone(),
-        squatters: Some(squatters.clone()),
+        squatters: Some(squatters),
     });
     let events = KubeEvents::new(ground.client.clone(), &manager, ground.pod.clone());
     let writer = KubeStatusWriter(ground.client.clone());
     let reporting = Arc::new(Reporting::new(CONTRACT, Arc::new(writer), Arc::new(events)).sharing(written));
-    let backoff = Backoff::default();
     let snapshot = Arc::new(ground.presence.clone());
     let features: &[&'static str] = if enabled { &[E::FEATURE] } else { &[] };
     let parts = Parts {
@@ -150,24 +150,13 @@ fn one<E: Exposer>(
             E::NAME,
         )),
         owned,
-        reporting: Arc::clone(&reporting),
+        reporting,
         lease: Arc::clone(&ground.lease),
         metrics: ground.metrics.clone(),
-        backoff: backoff.clone(),
+        backoff: Backoff::default(),
     };
+    let forget = Arc::new(parts.forget());
     let stack = parts.stack();
-    let forget = Arc::new(move |namespace: &str, name: &str| {
-        backoff.forget(namespace, name);
-        reporting.forget(namespace, name);
-        let key = ChildKey {
-            kind: E::KIND.api(),
-            namespace: namespace.to_owned(),
-            name: child_name(name),
-        };
-        memory.forget(&key);
-        squatters.release(&key);
-    });
-
     let (run_caches, run_triggers, presence) = (caches.clone(), triggers.clone(), ground.presence.clone());
     let concurrency = ground.concurrency;
     let unit = Unit::new(E::NAME, move |start| {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube::Resource;
+use kube::{Client, Resource};
 use serde_json::Value;
 use tower::{Layer, Service};
 
@@ -20,9 +20,9 @@ use crate::{
     Settled, StatusField,
     api::Target,
     condition::find,
-    events::{EventSink, reference},
+    events::{EventSink, KubeEvents, reference},
     status::{LiveStatus, StatusChange, StatusContract, StatusMemory, change},
-    status_writer::{StatusError, StatusWriter},
+    status_writer::{KubeStatusWriter, StatusAnswer, StatusError, StatusWriter},
 };
 
 /// Everything that reporting needs besides the planner.
@@ -36,7 +36,16 @@ pub struct Reporting {
     /// What was written and not seen back.
     pub memory: StatusMemory,
     undeclared: Mutex<BTreeSet<String>>,
-    notes: Mutex<HashMap<(String, String), HashSet<Note>>>,
+    // By namespace, then name: looked up without building a key.
+    said: Mutex<HashMap<String, HashMap<String, Said>>>,
+}
+
+/// What was said about one object.
+struct Said {
+    uid: String,
+    notes: HashSet<Note>,
+    /// The resourceVersion and the body of a write that another manager's ownership refused.
+    refused: Option<(String, Value)>,
 }
 
 impl Reporting {
@@ -48,8 +57,14 @@ impl Reporting {
             events,
             memory: StatusMemory::default(),
             undeclared: Mutex::default(),
-            notes: Mutex::default(),
+            said: Mutex::default(),
         }
+    }
+
+    /// Through this client, as `controller`; with nothing remembered.
+    pub fn kube(client: Client, contract: StatusContract, controller: &str) -> Self {
+        let events = KubeEvents::new(client.clone(), controller, None);
+        Self::new(contract, Arc::new(KubeStatusWriter(client)), Arc::new(events))
     }
 
     /// Shares what was written with another controller of the same contract.
@@ -62,11 +77,13 @@ impl Reporting {
     /// The object is gone: forget what was said about it.
     pub fn forget(&self, namespace: &str, name: &str) {
         self.memory.forget(namespace, name);
-        let key = (namespace.to_owned(), name.to_owned());
-        self.notes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&key);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(names) = said.get_mut(namespace) {
+            names.remove(name);
+            if names.is_empty() {
+                said.remove(namespace);
+            }
+        }
     }
 }
 
@@ -224,6 +241,11 @@ impl Reporting {
             namespace,
             name,
         };
+        let mut notes = std::mem::take(&mut report.notes);
+        if report.untouched {
+            self.publish(object, notes, false).await;
+            return Ok(());
+        }
         let pending = self.memory.recall(namespace, name, uid, cached);
         let live = match &pending {
             Some(pending) => pending.live.clone(),
@@ -233,14 +255,17 @@ impl Reporting {
         let version = version
             .or(pending.map(|p| p.version))
             .unwrap_or_else(|| cached.to_owned());
-        let mut notes = std::mem::take(&mut report.notes);
-        let mut written = false;
+        let (mut written, mut refused) = (false, None);
         for _ in 0..MAX_CUTS {
             self.cut(&mut report);
             let now = Time(Timestamp::now());
             let Some(change) = change(&self.contract, &report, meta.generation, &live, &now) else {
                 break;
             };
+            if self.was_refused(namespace, name, uid, &version, &change.body) {
+                notes.extend(self.refusals(namespace, name));
+                break;
+            }
             match self
                 .writer
                 .apply(&self.contract, target, &version, &change.body)
@@ -248,20 +273,15 @@ impl Reporting {
             {
                 Ok(answer) => {
                     written = true;
-                    let mut answer = answer;
-                    for type_ in self.contract.conditions {
-                        // An older manager still holds a share of a condition that is over.
-                        let left = answer.conditions.iter().position(|c| c.type_ == *type_);
-                        if let Some(index) = left
-                            && find(&change.conditions, type_).is_none()
-                            && let Ok(next) = self
-                                .writer
-                                .remove_condition(&self.contract, target, &answer.version, index)
-                                .await
-                        {
-                            answer = next;
-                        }
-                    }
+                    let left = leftovers(&self.contract, &change, &answer);
+                    let answer = if left.is_empty() {
+                        answer
+                    } else {
+                        self.writer
+                            .remove(&self.contract, target, &answer.version, &left)
+                            .await
+                            .map_err(|error| refusal(target, error))?
+                    };
                     notes.extend(transition_notes(&change, &report));
                     let status = LiveStatus {
                         conditions: answer.conditions,
@@ -282,41 +302,82 @@ impl Reporting {
                     }
                     break;
                 }
-                Err(StatusError::Undeclared(paths)) => {
-                    let mut known = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
-                    for path in paths {
-                        if known.insert(path.clone()) {
-                            tracing::warn!(
-                                kind = kind.kind,
-                                path,
-                                "the installed CRD does not know this field: left out; upgrade the CRD"
-                            );
-                        }
-                    }
-                }
+                Err(StatusError::Undeclared(paths)) => self.learn(target, paths)?,
                 Err(StatusError::OwnedByAnother(text)) => {
                     let text = format!(
                         "status of {target} belongs to another field manager and is left alone: {text}"
                     );
                     notes.push(Note {
                         warning: true,
-                        reason: "StatusOwnedByAnother".into(),
+                        reason: OWNED_BY_ANOTHER.into(),
                         message: text,
                     });
+                    refused = Some((version.clone(), timeless(&change.body)));
                     // Said even on the first look: nothing else tells of it.
                     written = true;
                     break;
                 }
                 Err(StatusError::Gone) => return Ok(()),
-                Err(StatusError::Stale) => {
-                    let text = format!("write status of {target}: it was changed meanwhile");
-                    return Err(ReconcileError::new(ErrorClass::Conflict, text));
-                }
-                Err(StatusError::Failed(error)) => return Err(error),
+                Err(error) => return Err(refusal(target, error)),
             }
         }
         self.publish(object, notes, written).await;
+        if refused.is_some() {
+            self.note_refusal(namespace, name, refused);
+        }
         Ok(())
+    }
+
+    /// These paths are left out from now on. An error if that was known already: it did not help.
+    fn learn(&self, target: Target<'_>, paths: Vec<String>) -> Result<(), ReconcileError> {
+        let mut known = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut learnt = false;
+        let text = paths.join(", ");
+        for path in paths {
+            if known.contains(&path) {
+                continue;
+            }
+            tracing::warn!(
+                kind = target.kind.kind,
+                path,
+                "the installed CRD does not know this field: left out; upgrade the CRD"
+            );
+            learnt |= known.insert(path);
+        }
+        if learnt {
+            return Ok(());
+        }
+        Err(ReconcileError::new(
+            ErrorClass::Invalid,
+            format!("write status of {target}: the installed CRD does not know {text}; upgrade the CRD"),
+        ))
+    }
+
+    /// The very same write was refused: nothing has changed that could make it pass.
+    fn was_refused(&self, namespace: &str, name: &str, uid: &str, version: &str, body: &Value) -> bool {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.get(namespace)
+            .and_then(|names| names.get(name))
+            .filter(|said| said.uid == uid)
+            .and_then(|said| said.refused.as_ref())
+            .is_some_and(|(at, refused)| at == version && *refused == timeless(body))
+    }
+
+    fn note_refusal(&self, namespace: &str, name: &str, refused: Option<(String, Value)>) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(said) = said.get_mut(namespace).and_then(|names| names.get_mut(name)) {
+            said.refused = refused;
+        }
+    }
+
+    /// What was said of the refusal, to be said no second time.
+    fn refusals(&self, namespace: &str, name: &str) -> Vec<Note> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = said.get(namespace).and_then(|names| names.get(name));
+        said.into_iter()
+            .flat_map(|said| said.notes.iter().filter(|n| n.reason == OWNED_BY_ANOTHER))
+            .cloned()
+            .collect()
     }
 
     fn live<P: Planner>(&self, object: &P::Object) -> LiveStatus {
@@ -337,18 +398,16 @@ impl Reporting {
     fn cut(&self, report: &mut Report) {
         let known = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
         for path in known.iter() {
-            let mut parts = path
-                .split('.')
-                .skip(2)
-                .map(|part| part.split('[').next().unwrap_or(part));
-            let Some(field) = parts.next() else { continue };
-            let rest: Vec<_> = parts.collect();
+            let path = names(path);
+            let Some((field, rest)) = path.split_first() else {
+                continue;
+            };
             if rest.is_empty() {
-                report.fields.retain(|(name, _)| *name != field);
+                report.fields.retain(|(name, _)| name != field);
             }
             for (name, value) in &mut report.fields {
-                if let (true, StatusField::Set(value)) = (*name == field, value) {
-                    remove(value, &rest);
+                if let (true, StatusField::Set(value)) = (name == field, value) {
+                    remove(value, rest);
                 }
             }
         }
@@ -357,24 +416,35 @@ impl Reporting {
     /// Events: transitions, and notes that were not in the last report about this object. On the first look after a
     /// start nothing is repeated unless the status changed too.
     async fn publish<K: Resource<DynamicType = ()>>(&self, object: &K, notes: Vec<Note>, written: bool) {
+        let meta = object.meta();
+        let part = |field: &Option<String>| field.clone().unwrap_or_default();
         let fresh: Vec<Note> = {
-            let meta = object.meta();
-            let key = (
-                meta.namespace.clone().unwrap_or_default(),
-                meta.name.clone().unwrap_or_default(),
-            );
-            let mut said = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-            match said.get(&key) {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = said
+                .get_mut(meta.namespace.as_deref().unwrap_or_default())
+                .and_then(|names| names.get_mut(meta.name.as_deref().unwrap_or_default()))
+                .filter(|said| Some(said.uid.as_str()) == meta.uid.as_deref());
+            match before {
+                Some(before) => {
+                    let is_new = |note: &&Note| !before.notes.contains(*note);
+                    let fresh = notes.iter().filter(is_new).cloned().collect();
+                    // Nothing is built where nothing is said: the common case.
+                    if !notes.is_empty() || !before.notes.is_empty() {
+                        before.notes = notes.into_iter().collect();
+                    }
+                    fresh
+                }
                 None if notes.is_empty() => Vec::new(),
-                before => {
-                    let first = before.is_none();
-                    let fresh = notes
-                        .iter()
-                        .filter(|note| before.is_none_or(|b| !b.contains(*note)))
-                        .filter(|_| written || !first)
-                        .cloned()
-                        .collect();
-                    said.insert(key, notes.into_iter().collect());
+                None => {
+                    let fresh = if written { notes.clone() } else { Vec::new() };
+                    let first = Said {
+                        uid: part(&meta.uid),
+                        notes: notes.into_iter().collect(),
+                        refused: None,
+                    };
+                    said.entry(part(&meta.namespace))
+                        .or_default()
+                        .insert(part(&meta.name), first);
                     fresh
                 }
             }
@@ -386,6 +456,64 @@ impl Reporting {
             }
         }
     }
+}
+
+/// Reason of the event about a status that is not ours to write.
+const OWNED_BY_ANOTHER: &str = "StatusOwnedByAnother";
+
+fn refusal(target: Target<'_>, error: StatusError) -> ReconcileError {
+    match error {
+        StatusError::Failed(error) => error,
+        StatusError::OwnedByAnother(text) => {
+            let text = format!("write status of {target}: it belongs to another field manager: {text}");
+            ReconcileError::new(ErrorClass::Foreign, text)
+        }
+        StatusError::Stale | StatusError::Gone | StatusError::Undeclared(_) => {
+            let text = format!("write status of {target}: it was changed meanwhile");
+            ReconcileError::new(ErrorClass::Conflict, text)
+        }
+    }
+}
+
+/// What is over and still there after our write, because an older manager holds a share of it. Later items of the list
+/// come first, so that removing one moves no other.
+fn leftovers(contract: &StatusContract, change: &StatusChange, answer: &StatusAnswer) -> Vec<String> {
+    let over = |c: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+        contract.conditions.iter().any(|t| type_is(c, t)) && find(&change.conditions, &c.type_).is_none()
+    };
+    let conditions = answer.conditions.iter().enumerate().rev();
+    let conditions = conditions
+        .filter(|(_, c)| over(c))
+        .map(|(index, _)| format!("conditions/{index}"));
+    let fields = answer.fields.iter().filter(|name| {
+        contract.fields.contains(&name.as_str()) && !change.fields.contains_key(name.as_str())
+    });
+    conditions.chain(fields.cloned()).collect()
+}
+
+/// A status body without its transition times.
+fn timeless(body: &Value) -> Value {
+    let mut body = body.clone();
+    let conditions = body.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.remove("lastTransitionTime");
+    }
+    body
+}
+
+/// The names in `.status.a.b[key="x.y"].c`, without `status` and without what selects list items.
+fn names(path: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    let split = |c: char| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        c == '.' && depth == 0
+    };
+    let parts = path.split(split).skip(2);
+    parts.map(|part| part.split('[').next().unwrap_or(part)).collect()
 }
 
 fn type_is(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, type_: &str) -> bool {
@@ -433,10 +561,12 @@ mod tests {
         Verdict,
         layers::tests::{TOY_API, Toy, object},
         settled::SettledChild,
-        status_writer::StatusAnswer,
     };
     use async_trait::async_trait;
-    use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+    use k8s_openapi::{
+        api::core::v1::{ConfigMap, ObjectReference},
+        apimachinery::pkg::apis::meta::v1::Condition as MetaCondition,
+    };
     use serde_json::json;
     use std::collections::VecDeque;
     use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -447,6 +577,8 @@ mod tests {
         answers: Arc<Mutex<VecDeque<StatusError>>>,
         written: Arc<Mutex<Vec<(String, Value)>>>,
         events: Arc<Mutex<Vec<Note>>>,
+        left: Arc<Mutex<Vec<&'static str>>>,
+        removed: Arc<Mutex<Vec<String>>>,
     }
     #[async_trait]
     impl StatusWriter for Seam {
@@ -465,18 +597,33 @@ mod tests {
                 Some(error) => Err(error),
                 None => Ok(StatusAnswer {
                     version: (version.parse::<u64>().unwrap() + 1).to_string(),
-                    conditions: serde_json::from_value(body["conditions"].clone()).unwrap_or_default(),
+                    conditions: self
+                        .left
+                        .lock()
+                        .unwrap()
+                        .iter()
+                        .map(|type_| of_type(type_))
+                        .chain(
+                            serde_json::from_value::<Vec<_>>(body["conditions"].clone()).unwrap_or_default(),
+                        )
+                        .collect(),
+                    fields: vec![],
                 }),
             }
         }
-        async fn remove_condition(
+        async fn remove(
             &self,
             _: &StatusContract,
             _: Target<'_>,
-            _: &str,
-            _: usize,
+            version: &str,
+            paths: &[String],
         ) -> Result<StatusAnswer, StatusError> {
-            Err(StatusError::Gone)
+            self.removed.lock().unwrap().extend(paths.iter().cloned());
+            self.left.lock().unwrap().clear();
+            Ok(StatusAnswer {
+                version: version.to_owned(),
+                ..StatusAnswer::default()
+            })
         }
     }
     #[async_trait]
@@ -507,6 +654,10 @@ mod tests {
                 .map(|n| format!("{} {}", n.reason, n.warning))
                 .collect()
         }
+    }
+
+    fn of_type(type_: &'static str) -> MetaCondition {
+        crate::Condition::new(type_, true, "R", "").stamped(None, None, &Time(Timestamp::UNIX_EPOCH))
     }
 
     type Answer = Result<Settled<u32>, ReconcileError>;
@@ -679,6 +830,99 @@ mod tests {
         let seam = Seam::failing([StatusError::Undeclared(vec![".status.size.x".into()])]);
         assert_eq!(stack(&seam, fine).oneshot(object("n")).await, Ok(Outcome::Done));
         assert_eq!(seam.bodies().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_field_that_cannot_be_left_out_is_an_error_and_no_endless_try() {
+        let unknown = || StatusError::Undeclared(vec![".status.conditions[type=\"Ready\"].x".into()]);
+        let seam = Seam::failing([unknown(), unknown(), unknown()]);
+        let error = stack(&seam, fine).oneshot(object("n")).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Invalid);
+        assert!(error.message.contains("upgrade the CRD"), "{error}");
+        assert_eq!(seam.bodies().len(), 2);
+    }
+
+    #[test]
+    fn names_of_a_path_do_not_stumble_over_what_selects_list_items() {
+        assert_eq!(names(".status.a[name=\"x.y\"].b[0].c"), ["a", "b", "c"]);
+        assert_eq!(names(".status"), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_refused_write_is_not_sent_again_until_something_changed() {
+        let refused = || StatusError::OwnedByAnother("them".into());
+        let seam = Seam::failing([refused(), refused()]);
+        let stack = stack(&seam, fine);
+        for _ in 0..3 {
+            stack.clone().oneshot(object("n")).await.unwrap();
+        }
+        assert_eq!(seam.bodies().len(), 1);
+        assert_eq!(seam.reasons(), ["StatusOwnedByAnother true"]);
+        let mut request = object("n");
+        let changed = Arc::get_mut(&mut request.object).unwrap();
+        changed.metadata.resource_version = Some("6".into());
+        stack.oneshot(request).await.unwrap();
+        assert_eq!(seam.bodies().len(), 2, "the object changed");
+        assert_eq!(seam.reasons(), ["StatusOwnedByAnother true"], "said once");
+    }
+
+    #[tokio::test]
+    async fn what_an_older_manager_holds_back_is_removed_from_the_end() {
+        let contract = StatusContract {
+            manager: "kit",
+            conditions: &["Ready", "Old"],
+            fields: &["size"],
+        };
+        let list = ["Theirs", "Old", "Ready"].map(of_type);
+        let answer = StatusAnswer {
+            version: "9".into(),
+            conditions: list.into(),
+            fields: vec!["size".into(), "theirs".into()],
+        };
+        let change = StatusChange {
+            body: json!({}),
+            conditions: vec![],
+            fields: Default::default(),
+            transitions: vec![],
+        };
+        assert_eq!(
+            leftovers(&contract, &change, &answer),
+            ["conditions/2", "conditions/1", "size"]
+        );
+        let seam = Seam::default();
+        seam.left.lock().unwrap().push("Ready");
+        let quiet = || {
+            fine().map(|s| Settled {
+                verdict: Verdict::Report(0),
+                ..s
+            })
+        };
+        stack(&seam, quiet).oneshot(object("n")).await.unwrap();
+        assert_eq!(
+            seam.removed.lock().unwrap().len(),
+            0,
+            "named in the report: it stays"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_was_said_of_an_object_goes_with_it() {
+        let seam = Seam::default();
+        let reporting = Reporting::new(
+            StatusContract {
+                manager: "kit",
+                conditions: &["Ready"],
+                fields: &[],
+            },
+            Arc::new(seam.clone()),
+            Arc::new(seam.clone()),
+        );
+        let object = object("n").object;
+        let report = Report::new(Outcome::Done).condition(crate::Condition::new("Ready", true, "Fine", ""));
+        reporting.say::<Toy>(&object, report.clone(), None).await.unwrap();
+        assert_eq!(reporting.said.lock().unwrap().len(), 1);
+        reporting.forget("ns", "n");
+        assert_eq!(reporting.said.lock().unwrap().len(), 0);
     }
 
     #[tokio::test]

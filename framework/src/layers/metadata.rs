@@ -39,6 +39,11 @@ impl OperatorMetadata {
     }
 }
 
+/// A plan whose children carry the operator's labels. Only such a plan is applied: a child without them would be
+/// created, never seen by the label-selected cache, and created again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labelled<V>(pub Plan<V>);
+
 /// Layer of [`Metadata`].
 #[derive(Clone, Debug)]
 pub struct MetadataLayer(pub Arc<OperatorMetadata>);
@@ -64,7 +69,7 @@ impl<S, K, V> Service<Request<K>> for Metadata<S>
 where
     S: Service<Request<K>, Response = Plan<V>, Error = ReconcileError>,
 {
-    type Response = Plan<V>;
+    type Response = Labelled<V>;
     type Error = ReconcileError;
     type Future = MetadataFuture<S::Future>;
 
@@ -93,7 +98,7 @@ impl<F, V> Future for MetadataFuture<F>
 where
     F: Future<Output = Result<Plan<V>, ReconcileError>>,
 {
-    type Output = F::Output;
+    type Output = Result<Labelled<V>, ReconcileError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -104,7 +109,7 @@ where
                 overlay(&mut desired.annotations, &this.operator.annotations);
             }
         }
-        Poll::Ready(Ok(plan))
+        Poll::Ready(Ok(Labelled(plan)))
     }
 }
 
@@ -132,7 +137,7 @@ mod tests {
                 ..Plan::report(0_u32)
             })
         });
-        let plan = ServiceBuilder::new()
+        let Labelled(plan) = ServiceBuilder::new()
             .layer(MetadataLayer(Arc::new(operator)))
             .service(inner)
             .oneshot(object("n"))

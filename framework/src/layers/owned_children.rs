@@ -7,15 +7,15 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Resource;
+use kube::{Client, Resource};
 use tower::{Layer, Service};
 
-use super::planner::Boxed;
+use super::{metadata::Labelled, planner::Boxed};
 use crate::{
-    Child, ChildPlan, ChildState, Children, Desired, ErrorClass, Plan, ReconcileError, Request, Settled,
+    Child, ChildPlan, ChildState, Children, Desired, ErrorClass, ReconcileError, Request, Settled,
     api::Target,
     owned::{
-        ChildCache, ChildWriter, Decision, Lookup, Stamp, WriteMemory,
+        ChildCache, ChildWriter, Decision, KubeChildWriter, Lookup, Stamp, WriteMemory,
         decide::{Intent, Ownership, ownership, want},
         memory::ChildKey,
         squatter::Squatters,
@@ -67,7 +67,7 @@ pub struct OwnedChildren<S> {
 
 impl<S, K, V> Service<Request<K>> for OwnedChildren<S>
 where
-    S: Service<Request<K>, Response = Plan<V>, Error = ReconcileError>,
+    S: Service<Request<K>, Response = Labelled<V>, Error = ReconcileError>,
     S::Future: Send + 'static,
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
     V: Send + 'static,
@@ -85,7 +85,7 @@ where
         let plan = self.inner.call(request);
         let owned = Arc::clone(&self.owned);
         Box::pin(async move {
-            let plan = plan.await?;
+            let Labelled(plan) = plan.await?;
             let mut children = Vec::with_capacity(plan.children.len());
             if !plan.children.is_empty() {
                 let stamp = owned.stamp(object.as_ref())?;
@@ -105,6 +105,7 @@ where
                                         kind,
                                         namespace,
                                         name,
+                                        owner: stamp.owner.name.clone(),
                                     },
                                     verify,
                                 )
@@ -127,6 +128,33 @@ where
 }
 
 impl Owned {
+    /// Through this client as field manager `manager`, with nothing remembered and no watch on foreign objects.
+    pub fn new(
+        client: Client,
+        manager: &str,
+        prefix: &str,
+        cache: Arc<dyn ChildCache>,
+        metrics: &Metrics,
+    ) -> Self {
+        Self {
+            manager: manager.into(),
+            prefix: prefix.into(),
+            cache,
+            writer: Arc::new(KubeChildWriter::new(client, manager)),
+            memory: WriteMemory::default(),
+            metrics: metrics.clone(),
+            squatters: None,
+        }
+    }
+
+    /// The owner is gone: forget its children.
+    pub fn forget(&self, namespace: &str, owner: &str) {
+        self.memory.forget_owner(namespace, owner);
+        if let Some(squatters) = &self.squatters {
+            squatters.forget_owner(namespace, owner);
+        }
+    }
+
     fn count(&self, child: &SettledChild) {
         let label = ApplyLabel {
             kind: child.kind.to_string(),
@@ -163,6 +191,7 @@ impl Owned {
             kind: desired.kind,
             namespace: desired.namespace.clone(),
             name: desired.name.clone(),
+            owner: stamp.owner.name.clone(),
         };
         let target = target(&key);
         let cached = match self.cache.child(&key.kind, &key.namespace, &key.name) {
@@ -187,26 +216,24 @@ impl Owned {
             Decision::Create => self.create(&key, stamp, &intent).await,
             Decision::TakeOver { live } => self.take_over(&key, &intent, live).await,
             Decision::Update { live, outside_edit } => {
-                match outside_edit.then(|| self.memory.revert(&key)).flatten() {
+                match outside_edit.then(|| self.memory.contest(&key)).flatten() {
                     Some(retry) => {
                         let manager = self.opponent(&key).await;
                         (ChildState::Contested { manager, retry }, Some(live))
                     }
                     None => {
-                        let uid = live.uid().to_owned();
-                        self.finish(
-                            &key,
-                            &intent,
-                            self.writer.update(target, &intent, &uid).await,
-                            ChildState::Updated,
-                        )
+                        let answer = self.writer.update(target, &intent, live.uid()).await;
+                        if outside_edit && answer.is_ok() {
+                            self.memory.reverted(&key);
+                        }
+                        self.finish(&key, &intent, answer, ChildState::Updated)
                     }
                 }
             }
         };
         if let Some(squatters) = &self.squatters {
             if matches!(state, ChildState::Foreign { .. }) {
-                squatters.watch(&key, &stamp.owner.name);
+                squatters.watch(&key);
             } else {
                 squatters.release(&key);
             }
@@ -236,13 +263,17 @@ impl Owned {
             Ownership::Foreign(owner) => (ChildState::Foreign { owner }, Some(Arc::new(live))),
             _ if live.terminating() => (ChildState::Waiting, Some(Arc::new(live))),
             _ => {
-                let uid = live.uid().to_owned();
-                self.finish(
-                    key,
-                    intent,
-                    self.writer.update(target, intent, &uid).await,
-                    ChildState::Updated,
-                )
+                // Once we have applied to it, nothing tells any more that somebody else wrote it for our owner.
+                let taken = if applied_by(&live.metadata, &self.manager) {
+                    Ok(())
+                } else {
+                    self.writer.take_over(target, &live.metadata).await
+                };
+                let answer = match taken {
+                    Ok(()) => self.writer.update(target, intent, live.uid()).await,
+                    Err(error) => Err(error),
+                };
+                self.finish(key, intent, answer, ChildState::Updated)
             }
         }
     }
@@ -254,8 +285,12 @@ impl Owned {
         live: Arc<Child>,
     ) -> (ChildState, Option<Arc<Child>>) {
         let target = target(key);
-        let taken = match self.writer.metadata(target).await {
-            // managedFields are not cached; what they say must be of the object that was decided about.
+        let known = match live.with_managed_fields() {
+            Some(meta) => Ok(Some(meta)),
+            None => self.writer.metadata(target).await,
+        };
+        let taken = match known {
+            // What they say must be of the object that was decided about.
             Ok(Some(meta)) if meta.uid == live.metadata.uid => self.writer.take_over(target, &meta).await,
             Ok(_) => Err(WriteError::Stale),
             Err(error) => Err(error),
@@ -301,7 +336,14 @@ impl Owned {
             squatters.release(&key);
         }
         let live = match self.cache.child(&key.kind, &key.namespace, &key.name) {
-            Lookup::Present(child) => Some(child),
+            Lookup::Present(child) => {
+                let known = self.memory.recall(&key, Some(&child));
+                if known.removed.is_some() {
+                    return settled(key, ChildState::Removed, Some(child));
+                }
+                // A write of ours that the cache has not shown yet is newer than the cache.
+                Some(known.written.map_or(child, |w| w.live))
+            }
             Lookup::Absent => self.memory.recall(&key, None).written.map(|w| w.live),
             // Nobody may look at this kind: nothing is removed blindly.
             Lookup::NotReady => {
@@ -332,7 +374,7 @@ impl Owned {
         }
         match self.writer.delete(target(&key), live.uid()).await {
             Ok(()) => {
-                self.memory.forget(&key);
+                self.memory.removed(&key, live.uid());
                 tracing::info!(
                     kind = key.kind.kind,
                     namespace = key.namespace,
@@ -372,6 +414,15 @@ impl Owned {
     }
 }
 
+/// Whether the main resource has an `Apply` entry of this manager.
+fn applied_by(meta: &kube::core::ObjectMeta, manager: &str) -> bool {
+    meta.managed_fields.iter().flatten().any(|entry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref().is_none_or(str::is_empty)
+    })
+}
+
 fn target(key: &ChildKey) -> Target<'_> {
     Target {
         kind: &key.kind,
@@ -409,7 +460,7 @@ fn stale(target: Target<'_>) -> (ChildState, Option<Arc<Child>>) {
 mod tests {
     use super::*;
     use crate::{
-        HoldReason,
+        HoldReason, Plan,
         layers::tests::{TOY_API, desired, object},
     };
     use async_trait::async_trait;
@@ -425,8 +476,12 @@ mod tests {
         cached: Arc<Mutex<Option<Value>>>,
         stands: Arc<Mutex<Option<Value>>>,
         calls: Arc<Mutex<Vec<String>>>,
+        broken: Arc<std::sync::atomic::AtomicBool>,
     }
     impl World {
+        fn breaks(&self, broken: bool) {
+            self.broken.store(broken, std::sync::atomic::Ordering::SeqCst);
+        }
         fn log(&self, call: impl Into<String>) {
             self.calls.lock().unwrap().push(call.into());
         }
@@ -480,6 +535,12 @@ mod tests {
         }
         async fn update(&self, _: Target<'_>, intent: &Intent, uid: &str) -> Result<Child, WriteError> {
             self.log(format!("update {uid}"));
+            if self.broken.load(std::sync::atomic::Ordering::SeqCst) {
+                return Err(WriteError::Failed(ReconcileError::new(
+                    ErrorClass::Transient,
+                    "down",
+                )));
+            }
             Ok(self.store(intent))
         }
         async fn take_over(&self, _: Target<'_>, _: &ObjectMeta) -> Result<(), WriteError> {
@@ -513,15 +574,18 @@ mod tests {
             metrics: Metrics::default(),
             squatters: None,
         };
+        stack_on(Arc::new(owned), children)
+    }
+    fn stack_on(owned: Arc<Owned>, children: Vec<ChildPlan>) -> Stack {
         Stack::new(
             ServiceBuilder::new()
-                .layer(OwnedChildrenLayer(Arc::new(owned)))
+                .layer(OwnedChildrenLayer(owned))
                 .service(service_fn(move |_| {
                     let plan = Plan {
                         children: children.clone(),
                         ..Plan::report(0)
                     };
-                    async move { Ok(plan) }
+                    async move { Ok(Labelled(plan)) }
                 })),
         )
     }
@@ -610,6 +674,28 @@ mod tests {
         assert_eq!(world.calls().iter().filter(|c| *c == "metadata").count(), 1);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_is_down_is_no_opponent() {
+        let world = World::default();
+        let stack = stack(&world, wanted());
+        run(&stack).await;
+        world.edit(|o| o["spec"]["size"] = json!(2));
+        world.sync();
+        world.breaks(true);
+        for _ in 0..10 {
+            assert!(matches!(
+                run(&stack).await,
+                ChildState::Failed(ErrorClass::Transient, _)
+            ));
+        }
+        world.breaks(false);
+        assert_eq!(
+            run(&stack).await,
+            ChildState::Updated,
+            "at once, not after a pause"
+        );
+    }
+
     #[tokio::test]
     async fn a_foreign_object_is_refused_and_named_whether_the_cache_shows_it_or_not() {
         let foreign = json!({"apiVersion": "toys.example.org/v1", "kind": "Toy", "metadata": {
@@ -655,6 +741,44 @@ mod tests {
         // The labels are gone, so the cache does not show it, and the process is new.
         assert_eq!(run(&stack(&world, wanted())).await, ChildState::Updated);
         assert_eq!(world.calls(), ["create Toy ns/n", "metadata", "update child-uid"]);
+    }
+
+    #[tokio::test]
+    async fn ours_without_labels_and_written_by_another_manager_is_taken_over_too() {
+        let world = World::default();
+        run(&stack(&world, wanted())).await;
+        world.edit(|o| o["metadata"]["managedFields"] = json!([{"manager": "old", "operation": "Update"}]));
+        world.calls();
+        assert_eq!(run(&stack(&world, wanted())).await, ChildState::Updated);
+        assert_eq!(
+            world.calls(),
+            ["create Toy ns/n", "metadata", "take over", "update child-uid"]
+        );
+    }
+
+    #[tokio::test]
+    async fn what_was_removed_is_neither_removed_again_nor_changed_while_the_cache_lags() {
+        let world = World::default();
+        let owned = Arc::new(Owned {
+            manager: "kit-toy".into(),
+            prefix: "kit".into(),
+            cache: Arc::new(world.clone()),
+            writer: Arc::new(world.clone()),
+            memory: WriteMemory::default(),
+            metrics: Metrics::default(),
+            squatters: None,
+        });
+        let wanting = stack_on(Arc::clone(&owned), wanted());
+        let unwanting = stack_on(owned, unwanted(false));
+        run(&wanting).await;
+        world.sync();
+        world.calls();
+        assert_eq!(run(&unwanting).await, ChildState::Removed);
+        assert_eq!(run(&unwanting).await, ChildState::Removed);
+        assert_eq!(run(&wanting).await, ChildState::Waiting);
+        assert_eq!(world.calls(), ["delete child-uid"]);
+        world.sync();
+        assert_eq!(run(&wanting).await, ChildState::Created);
     }
 
     #[tokio::test]
@@ -709,7 +833,7 @@ mod tests {
         let held = ServiceBuilder::new()
             .layer(OwnedChildrenLayer(Arc::new(owned)))
             .service(service_fn(|_: Request<ConfigMap>| async {
-                Ok(Plan::<u32>::hold(HoldReason::FeatureOff("f")))
+                Ok(Labelled(Plan::<u32>::hold(HoldReason::FeatureOff("f"))))
             }))
             .oneshot(object("owner"))
             .await

@@ -70,6 +70,18 @@ pub fn delay(class: ErrorClass, failures: u32) -> Option<Duration> {
     }
 }
 
+/// How long triggers wait out after the `failures`-th failure in a row, before jitter. What only a change from outside
+/// can mend (a right, an API, an object of somebody else) is looked at again at its next trigger, long before the timer,
+/// but ever less often.
+fn hold_off(class: ErrorClass, failures: u32) -> Option<Duration> {
+    match class {
+        ErrorClass::Forbidden | ErrorClass::Invalid | ErrorClass::Foreign | ErrorClass::NotServed => {
+            delay(ErrorClass::Transient, failures)
+        }
+        _ => delay(class, failures),
+    }
+}
+
 /// `delay` ± 10 %, the same for the same object and attempt, so that tests repeat and objects spread.
 pub fn jittered(delay: Duration, seed: impl Hash) -> Duration {
     let mut hasher = DefaultHasher::new();
@@ -122,12 +134,13 @@ impl Backoff {
             .map_or(0, |e| e.failures);
         let failures = known.saturating_add(1);
         let wait = delay(class, failures).map(|d| jittered(d, (&key, failures)));
-        if let Some(wait) = wait {
+        if let (Some(wait), Some(hold_off)) = (wait, hold_off(class, failures)) {
             let entry = Entry {
                 uid,
                 generation: object.meta().generation,
                 failures,
-                not_before: Instant::now() + wait,
+                // Timers have a jitter of their own: one that fires a little early is not sent back to wait.
+                not_before: Instant::now() + wait.min(hold_off) * 85 / 100,
             };
             entries.insert(key, entry);
         }
@@ -186,6 +199,7 @@ where
                 return Either::Left(std::future::ready(Ok(Outcome::RequeueAfter(wait))));
             }
             request.attempt = entry.failures;
+            tracing::Span::current().record("attempt", entry.failures);
         }
         let object = Arc::clone(&request.object);
         Either::Right(PolicyFuture {
@@ -217,6 +231,8 @@ where
         let this = self.project();
         let object = this.object.as_ref();
         Poll::Ready(Ok(match ready!(this.inner.poll(cx)) {
+            // It did not run, which is no success.
+            Ok(outcome @ Outcome::Skipped(_)) => outcome,
             Ok(outcome) => {
                 this.backoff.succeeded(object);
                 outcome
@@ -308,6 +324,53 @@ mod tests {
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         run(object("a", 2)).await.unwrap();
         assert_eq!(runs.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_only_a_change_outside_can_mend_is_looked_at_at_the_next_trigger_but_ever_less_often() {
+        let (run, _, runs) = failing(ErrorClass::NotServed);
+        let Ok(Outcome::Failed { retry, .. }) = run(object("a", 1)).await else {
+            panic!()
+        };
+        assert!(
+            retry >= Some(Duration::from_secs(270)),
+            "the timer is slow: {retry:?}"
+        );
+        for second in 1..=64 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            run(object("a", 1)).await.unwrap();
+            let looked = runs.load(Ordering::SeqCst) - 1;
+            assert!(looked >= 1, "second {second}: the API may be there now");
+        }
+        let looked = runs.load(Ordering::SeqCst) - 1;
+        assert!(looked <= 7, "{looked} looks in 64 triggers");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_skip_is_no_success() {
+        let backoff = Backoff::default();
+        let led = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let leads = Arc::clone(&led);
+        let stack = ServiceBuilder::new()
+            .layer(PolicyLayer(backoff.clone()))
+            .service(service_fn(move |_: Request<ConfigMap>| {
+                let leads = leads.load(Ordering::SeqCst);
+                async move {
+                    if leads {
+                        Err(ReconcileError::new(ErrorClass::Transient, "no"))
+                    } else {
+                        Ok(Outcome::Skipped("not the leader"))
+                    }
+                }
+            }));
+        stack.clone().oneshot(object("a", 1)).await.unwrap();
+        led.store(false, Ordering::SeqCst);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(
+            stack.oneshot(object("a", 1)).await,
+            Ok(Outcome::Skipped("not the leader"))
+        );
+        assert_eq!(backoff.failing(), 1, "the failures are still counted");
     }
 
     #[tokio::test(start_paused = true)]

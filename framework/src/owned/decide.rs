@@ -143,6 +143,10 @@ pub fn want(
         (None, None) => return Decision::Create,
     };
     let live = Arc::clone(live);
+    if known.removed.is_some() {
+        // We deleted it ourselves, and the cache does not know yet.
+        return Decision::Terminating { live };
+    }
     match ownership(&live, stamp) {
         Ownership::Foreign(owner) => return Decision::Foreign { live, owner },
         _ if live.terminating() => return Decision::Terminating { live },
@@ -383,6 +387,7 @@ mod tests {
             kind: KIND,
             namespace: "ns".into(),
             name: "n".into(),
+            owner: "o".into(),
         };
         let hash = Intent::new(&desired(), &stamp()).hash;
         memory.wrote(&key, live(|_| {}), hash);

@@ -9,7 +9,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{ApiKind, Child};
+use crate::{
+    ApiKind, Child,
+    runtime::{Change, Listener},
+};
 
 /// A write that never shows up in the cache is believed for this long.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -24,15 +27,17 @@ pub const CONTEST_PAUSE: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug, Default)]
 pub struct WriteMemory(Arc<Mutex<HashMap<ChildKey, Remembered>>>);
 
-/// One child.
+/// One child, from the side of one owner: two owners that want the same name share nothing here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChildKey {
     /// Kind.
     pub kind: ApiKind,
-    /// Namespace.
+    /// Namespace, of the child and of its owner.
     pub namespace: String,
     /// Name.
     pub name: String,
+    /// Name of the owner.
+    pub owner: String,
 }
 
 /// What is remembered of one child.
@@ -40,6 +45,8 @@ pub struct ChildKey {
 pub struct Remembered {
     /// The last answer to a write of ours, until the cache has caught up.
     pub written: Option<Written>,
+    /// The uid that was deleted by us, while the cache still shows it.
+    pub removed: Option<Removed>,
     /// (uid, resourceVersion, intent hash) that were compared, or answered by the server, as equal.
     pub equal: Option<(String, String, String)>,
     /// Times of reverts within the window.
@@ -58,6 +65,13 @@ pub struct Written {
     at: Instant,
 }
 
+/// An answer to a delete.
+#[derive(Clone, Debug)]
+pub struct Removed {
+    uid: String,
+    at: Instant,
+}
+
 /// Whether version `a` is older than `b`. Versions of one server compare as numbers; others only by equality.
 fn older(a: &str, b: &str) -> bool {
     match (a.parse::<u128>(), b.parse::<u128>()) {
@@ -71,19 +85,22 @@ impl WriteMemory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is remembered, given what the cache shows: a write that the cache has caught up with is forgotten here.
+    /// What is remembered, given what the cache shows: what the cache has caught up with is forgotten here.
     pub fn recall(&self, key: &ChildKey, cached: Option<&Child>) -> Remembered {
         let mut map = self.lock();
         let Some(entry) = map.get_mut(key) else {
             return Remembered::default();
         };
-        let caught_up = entry.written.as_ref().is_some_and(|w| match cached {
-            // Another object, or our version or a later one.
-            Some(c) => c.uid() != w.live.uid() || !older(c.version(), w.live.version()),
-            None => false,
-        });
-        if caught_up || entry.written.as_ref().is_some_and(|w| w.at.elapsed() > BELIEVED) {
+        if entry.written.as_ref().is_some_and(|w| {
+            // Our version or a later one. An older version is the cache's past, whatever its uid.
+            cached.is_some_and(|c| !older(c.version(), w.live.version())) || w.at.elapsed() > BELIEVED
+        }) {
             entry.written = None;
+        }
+        if entry.removed.as_ref().is_some_and(|removed| {
+            cached.is_none_or(|c| c.uid() != removed.uid) || removed.at.elapsed() > BELIEVED
+        }) {
+            entry.removed = None;
         }
         entry.clone()
     }
@@ -93,6 +110,7 @@ impl WriteMemory {
         let mut map = self.lock();
         let entry = map.entry(key.clone()).or_default();
         entry.equal = Some((live.uid().to_owned(), live.version().to_owned(), hash.clone()));
+        entry.removed = None;
         entry.written = Some(Written {
             live,
             hash,
@@ -109,11 +127,24 @@ impl WriteMemory {
         ));
     }
 
-    /// An outside edit is about to be reverted. `Some(wait)`: it is a contest, wait this long first.
-    pub fn revert(&self, key: &ChildKey) -> Option<Duration> {
+    /// The server took our delete of this uid.
+    pub fn removed(&self, key: &ChildKey, uid: &str) {
+        let removed = Removed {
+            uid: uid.to_owned(),
+            at: Instant::now(),
+        };
+        let entry = Remembered {
+            removed: Some(removed),
+            ..Remembered::default()
+        };
+        self.lock().insert(key.clone(), entry);
+    }
+
+    /// An outside edit should be reverted. `Some(wait)`: it is a contest, wait this long first.
+    pub fn contest(&self, key: &ChildKey) -> Option<Duration> {
         let now = Instant::now();
         let mut map = self.lock();
-        let entry = map.entry(key.clone()).or_default();
+        let entry = map.get_mut(key)?;
         while entry
             .reverts
             .front()
@@ -123,14 +154,19 @@ impl WriteMemory {
         }
         if entry.reverts.len() < CONTEST_REVERTS {
             entry.opponent = None;
-        } else if let Some(last) = entry.reverts.back() {
-            let waited = now.duration_since(*last);
-            if waited < CONTEST_PAUSE {
-                return Some(CONTEST_PAUSE - waited);
-            }
+            return None;
         }
-        entry.reverts.push_back(now);
-        None
+        let waited = now.duration_since(*entry.reverts.back()?);
+        (waited < CONTEST_PAUSE).then(|| CONTEST_PAUSE - waited)
+    }
+
+    /// An outside edit was reverted. A write that failed is none: an API server that is down is no opponent.
+    pub fn reverted(&self, key: &ChildKey) {
+        let mut map = self.lock();
+        map.entry(key.clone())
+            .or_default()
+            .reverts
+            .push_back(Instant::now());
     }
 
     /// The other side of a contest.
@@ -138,9 +174,48 @@ impl WriteMemory {
         self.lock().entry(key.clone()).or_default().opponent = Some(manager.to_owned());
     }
 
-    /// The child was deleted, or is not ours.
+    /// The child does not stand, or is not ours.
     pub fn forget(&self, key: &ChildKey) {
         self.lock().remove(key);
+    }
+
+    /// The owner is gone: forget its children.
+    pub fn forget_owner(&self, namespace: &str, owner: &str) {
+        self.lock()
+            .retain(|key, _| key.namespace != namespace || key.owner != owner);
+    }
+
+    /// How many children are remembered.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// None is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A listener for the watch of a child kind; add it **before** the one that triggers owners. Without it a child that
+    /// vanishes before its owner was looked at again would be believed in (no cache shows it, and it was written), and
+    /// nothing would ever look again.
+    pub fn follow(&self, kind: ApiKind) -> Listener<Child> {
+        let memory = self.clone();
+        Box::new(move |change| {
+            let Change::Deleted { old } = change else { return };
+            let Some(owner) = old.controller() else { return };
+            let key = ChildKey {
+                kind,
+                namespace: old.metadata.namespace.clone().unwrap_or_default(),
+                name: old.metadata.name.clone().unwrap_or_default(),
+                owner: owner.name.clone(),
+            };
+            let mut map = memory.lock();
+            // A later incarnation of ours stays; the cache is behind.
+            let later = |e: &Remembered| e.written.as_ref().is_some_and(|w| w.live.uid() != old.uid());
+            if map.get(&key).is_some_and(|e| !later(e)) {
+                map.remove(&key);
+            }
+        })
     }
 }
 
@@ -157,6 +232,7 @@ mod tests {
             kind: ApiKind::new("g", "v1", "K", "ks"),
             namespace: "ns".into(),
             name: "n".into(),
+            owner: "o".into(),
         }
     }
 
@@ -172,7 +248,11 @@ mod tests {
         assert!(!remembered(Some(&child("u", "11"))), "the cache is newer");
         memory.wrote(&key(), child("u", "10"), "h".into());
         assert!(
-            !remembered(Some(&child("other", "3"))),
+            remembered(Some(&child("predecessor", "3"))),
+            "the cache still shows the one before"
+        );
+        assert!(
+            !remembered(Some(&child("successor", "12"))),
             "replaced by another object"
         );
         memory.wrote(&key(), child("u", "10"), "h".into());
@@ -184,15 +264,70 @@ mod tests {
     async fn the_sixth_revert_within_ten_minutes_waits() {
         let memory = WriteMemory::default();
         for _ in 0..CONTEST_REVERTS {
-            assert_eq!(memory.revert(&key()), None);
+            assert_eq!(memory.contest(&key()), None);
+            memory.reverted(&key());
             tokio::time::advance(Duration::from_secs(10)).await;
         }
-        let wait = memory.revert(&key()).expect("contested");
+        let wait = memory.contest(&key()).expect("contested");
         assert_eq!(wait, CONTEST_PAUSE - Duration::from_secs(10));
         tokio::time::advance(wait).await;
-        assert_eq!(memory.revert(&key()), None, "one more revert after the pause");
-        assert!(memory.revert(&key()).is_some());
+        assert_eq!(memory.contest(&key()), None, "one more revert after the pause");
+        memory.reverted(&key());
+        assert!(memory.contest(&key()).is_some());
         tokio::time::advance(CONTEST_WINDOW + Duration::from_secs(1)).await;
-        assert_eq!(memory.revert(&key()), None, "a quiet window ends the contest");
+        assert_eq!(memory.contest(&key()), None, "a quiet window ends the contest");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revert_that_never_happened_makes_no_contest() {
+        let memory = WriteMemory::default();
+        for _ in 0..20 {
+            assert_eq!(memory.contest(&key()), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_we_deleted_counts_as_gone_while_the_cache_still_shows_it() {
+        let memory = WriteMemory::default();
+        let removed = |cached: Option<&Child>| memory.recall(&key(), cached).removed.is_some();
+        memory.removed(&key(), "u");
+        assert!(removed(Some(&child("u", "10"))));
+        assert!(!removed(Some(&child("successor", "12"))));
+        memory.removed(&key(), "u");
+        tokio::time::advance(BELIEVED + Duration::from_secs(1)).await;
+        assert!(!removed(Some(&child("u", "10"))), "the delete did not take");
+    }
+
+    fn deleted(uid: &str) -> Change<Child> {
+        let old = json!({"metadata": {"uid": uid, "resourceVersion": "9", "namespace": "ns", "name": "n",
+            "ownerReferences": [{"apiVersion": "g/v1", "kind": "O", "name": "o", "uid": "U", "controller": true}]}});
+        Change::Deleted {
+            old: Arc::new(Child::from_value(old).unwrap()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_child_that_vanished_is_not_believed_in_and_a_later_one_is() {
+        let memory = WriteMemory::default();
+        let listener = memory.follow(key().kind);
+        memory.wrote(&key(), child("u", "10"), "h".into());
+        listener(&deleted("predecessor"));
+        assert!(memory.recall(&key(), None).written.is_some());
+        listener(&deleted("u"));
+        assert!(memory.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_went_takes_its_children_out_of_memory() {
+        let memory = WriteMemory::default();
+        let other = ChildKey {
+            owner: "other".into(),
+            ..key()
+        };
+        memory.wrote(&key(), child("u", "10"), "h".into());
+        memory.wrote(&other, child("v", "11"), "h".into());
+        memory.forget_owner("ns", "o");
+        assert_eq!(memory.len(), 1);
+        assert!(memory.recall(&other, None).written.is_some());
     }
 }

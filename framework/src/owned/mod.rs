@@ -13,7 +13,7 @@ pub use writer::{ChildWriter, KubeChildWriter};
 
 use std::sync::Arc;
 
-use crate::{ApiKind, Child};
+use crate::{ApiKind, Child, runtime::Handle};
 
 /// What the cache says about a child.
 #[derive(Clone, Debug)]
@@ -30,4 +30,17 @@ pub enum Lookup {
 pub trait ChildCache: Send + Sync + 'static {
     /// The child of this kind and name.
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup;
+}
+
+/// Watches of whole kinds, which must have been asked for with the labels that every child carries.
+impl ChildCache for Vec<(ApiKind, Handle<Child>)> {
+    fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup {
+        match self.iter().find(|(known, _)| known == kind) {
+            Some((_, handle)) if handle.is_ready() => match handle.store().get(namespace, name) {
+                Some(child) => Lookup::Present(child),
+                None => Lookup::Absent,
+            },
+            _ => Lookup::NotReady,
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 use futures::{StreamExt, TryStreamExt};
 use kube::{
     Api, Client,
-    core::{DynamicObject, PartialObjectMeta},
+    core::{DynamicObject, ObjectMeta, PartialObjectMeta},
     runtime::watcher,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -42,17 +42,12 @@ impl Squatters {
     }
 
     /// A foreign object has the name. Idempotent.
-    pub fn watch(&self, key: &ChildKey, owner: &str) {
+    pub fn watch(&self, key: &ChildKey) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if watched.len() >= MAX_WATCHES || watched.contains_key(key) {
             return;
         }
-        let task = tokio::spawn(run(
-            self.client.clone(),
-            key.clone(),
-            owner.to_owned(),
-            Arc::clone(&self.wake),
-        ));
+        let task = tokio::spawn(run(self.client.clone(), key.clone(), Arc::clone(&self.wake)));
         watched.insert(key.clone(), AbortOnDropHandle::new(task));
     }
 
@@ -60,6 +55,12 @@ impl Squatters {
     pub fn release(&self, key: &ChildKey) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.remove(key);
+    }
+
+    /// The owner is gone: nobody waits for its names any more.
+    pub fn forget_owner(&self, namespace: &str, owner: &str) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.retain(|key, _| key.namespace != namespace || key.owner != owner);
     }
 
     /// Names that are watched now.
@@ -73,34 +74,46 @@ impl Squatters {
     }
 }
 
-async fn run(client: Client, key: ChildKey, owner: String, wake: Wake) {
+/// What decides whose an object is. Anything else about it (its status, say) is no reason to look again.
+fn whose(meta: &ObjectMeta) -> ObjectMeta {
+    ObjectMeta {
+        uid: meta.uid.clone(),
+        owner_references: meta.owner_references.clone(),
+        annotations: meta.annotations.clone(),
+        ..ObjectMeta::default()
+    }
+}
+
+async fn run(client: Client, key: ChildKey, wake: Wake) {
     let api: Api<PartialObjectMeta<DynamicObject>> =
         Api::namespaced_with(client, &key.namespace, &key.kind.api_resource());
     let config = watcher::Config::default().fields(&format!("metadata.name={}", key.name));
-    let mut known = None::<String>;
+    let wake = || wake(&key.namespace, &key.owner);
+    let mut known = None::<ObjectMeta>;
     let mut listed = false;
     let mut pause = Duration::from_secs(1);
     let mut events = watcher(api, config).boxed();
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Apply(o) | watcher::Event::InitApply(o))) => {
-                let version = o.metadata.resource_version.clone();
-                if known.is_some() && known != version {
-                    wake(&key.namespace, &owner);
+                let now = whose(&o.metadata);
+                if known.as_ref().is_some_and(|known| *known != now) {
+                    wake();
                 }
-                known = version;
+                known = Some(now);
                 listed = true;
             }
             Ok(Some(watcher::Event::Delete(_))) => {
                 known = None;
-                wake(&key.namespace, &owner);
+                wake();
             }
             Ok(Some(watcher::Event::Init)) => listed = false,
             Ok(Some(watcher::Event::InitDone)) => {
+                pause = Duration::from_secs(1);
                 // Gone between the refusal and this list, or during a disconnection.
                 if !listed {
                     known = None;
-                    wake(&key.namespace, &owner);
+                    wake();
                 }
             }
             Ok(None) => return,
@@ -108,7 +121,6 @@ async fn run(client: Client, key: ChildKey, owner: String, wake: Wake) {
                 tracing::debug!(kind = key.kind.kind, name = key.name, %error, "watch on a foreign object");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(60));
-                continue;
             }
         }
     }

@@ -31,7 +31,6 @@ use super::{
     caches::{
         BUCKETS, CLUSTERS, Caches, GRANTS, on_class, on_cluster, on_grant, on_namespace, status_matters,
     },
-    names::child_name,
     plan::{Exposer, ExposurePlanner, HttpRouteExposer, IngressExposer},
     status::CONTRACT,
 };

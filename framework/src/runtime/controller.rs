@@ -139,6 +139,9 @@ where
         tracing::warn!(controller = %name, "the watch was stopped before its controller");
         return Ended::BeforeSync;
     };
+    // What an earlier run of this controller was stopped in (the lease went) or meant to look at again by timer has no
+    // trigger any more.
+    triggers.push_all(&objects.store());
     running();
 
     let last_resort = Arc::new(LastResort::default());

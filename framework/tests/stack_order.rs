@@ -292,14 +292,16 @@ impl World {
         self.log().iter().any(|l| l.starts_with(start))
     }
     fn request(&self) -> Request<ConfigMap> {
-        let mut object = ConfigMap::default();
-        object.metadata = ObjectMeta {
-            namespace: Some("ns".into()),
-            name: Some(self.mode.into()),
-            uid: Some("u".into()),
-            resource_version: Some("5".into()),
-            generation: Some(1),
-            ..ObjectMeta::default()
+        let mut object = ConfigMap {
+            metadata: ObjectMeta {
+                namespace: Some("ns".into()),
+                name: Some(self.mode.into()),
+                uid: Some("u".into()),
+                resource_version: Some("5".into()),
+                generation: Some(1),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
         };
         if self.deleted {
             object.metadata.finalizers = Some(vec!["kit/f".into()]);
@@ -499,6 +501,7 @@ impl Subscriber for Spans {
 /// Why a property does not hold.
 type Broken = String;
 type Check = fn(&[Slot]) -> Result<(), Broken>;
+type Property = (&'static str, Check);
 
 fn on_paused_clock<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
@@ -764,7 +767,7 @@ macro_rules! properties {
 }
 
 /// What holds for every stack.
-const COMMON: &[(&str, Check)] = properties![
+const COMMON: &[Property] = properties![
     the_trace_ends_with_the_final_outcome,
     the_trace_covers_the_counting,
     a_failure_is_counted_with_its_class,
@@ -787,7 +790,7 @@ const COMMON: &[(&str, Check)] = properties![
 ];
 
 /// What holds besides for a stack with effects.
-const OF_EFFECTS: &[(&str, Check)] = properties![
+const OF_EFFECTS: &[Property] = properties![
     the_finalizer_is_there_before_the_first_effect,
     effects_are_undone_before_the_finalizer_goes,
 ];
@@ -903,12 +906,12 @@ fn quietly<T>(run: impl FnOnce() -> T) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn broken(properties: &[(&'static str, Check)], slots: &[Slot]) -> Vec<(&'static str, Broken)> {
-    let why = |(name, check): &(&'static str, Check)| check(slots).err().map(|why| (*name, why));
+fn broken(properties: &[Property], slots: &[Slot]) -> Vec<(&'static str, Broken)> {
+    let why = |(name, check): &Property| check(slots).err().map(|why| (*name, why));
     quietly(|| properties.iter().filter_map(why).collect())
 }
 
-fn stacks() -> [(Vec<Slot>, Vec<(&'static str, Check)>); 2] {
+fn stacks() -> [(Vec<Slot>, Vec<Property>); 2] {
     [
         (plain(), COMMON.to_vec()),
         (WITH_EFFECTS.to_vec(), [COMMON, OF_EFFECTS].concat()),

@@ -243,7 +243,8 @@ impl Reporting {
         };
         let mut notes = std::mem::take(&mut report.notes);
         if report.untouched {
-            self.publish(object, notes, false).await;
+            // Said even on the first look: nothing on the object tells of it.
+            self.publish(object, notes, true).await;
             return Ok(());
         }
         let pending = self.memory.recall(namespace, name, uid, cached);

@@ -213,7 +213,10 @@ impl Owned {
             }
             Decision::Terminating { live } => (ChildState::Waiting, Some(live)),
             Decision::Foreign { live, owner } => (ChildState::Foreign { owner }, Some(live)),
-            Decision::Create => self.create(&key, stamp, &intent).await,
+            Decision::Create => match self.squatter(&key, stamp) {
+                Some((owner, live)) => (ChildState::Foreign { owner }, Some(live)),
+                None => self.create(&key, stamp, &intent).await,
+            },
             Decision::TakeOver { live } => self.take_over(&key, &intent, live).await,
             Decision::Update { live, outside_edit } => {
                 match outside_edit.then(|| self.memory.contest(&key)).flatten() {
@@ -232,13 +235,21 @@ impl Owned {
             }
         };
         if let Some(squatters) = &self.squatters {
-            if matches!(state, ChildState::Foreign { .. }) {
-                squatters.watch(&key);
-            } else {
-                squatters.release(&key);
+            match (&state, &live) {
+                (ChildState::Foreign { .. }, Some(live)) => squatters.watch(&key, live),
+                _ => squatters.release(&key),
             }
         }
         settled(key, state, live)
+    }
+
+    /// Who is known to have the name, if it is somebody else.
+    fn squatter(&self, key: &ChildKey, stamp: &Stamp) -> Option<(String, Arc<Child>)> {
+        let live = self.squatters.as_ref()?.seen(key)?;
+        match ownership(&live, stamp) {
+            Ownership::Foreign(owner) => Some((owner, live)),
+            _ => None,
+        }
     }
 
     async fn create(
@@ -344,7 +355,13 @@ impl Owned {
                 // A write of ours that the cache has not shown yet is newer than the cache.
                 Some(known.written.map_or(child, |w| w.live))
             }
-            Lookup::Absent => self.memory.recall(&key, None).written.map(|w| w.live),
+            Lookup::Absent => {
+                let known = self.memory.recall(&key, None);
+                if known.removed.is_some() {
+                    return settled(key, ChildState::Absent, None);
+                }
+                known.written.map(|w| w.live)
+            }
             // Nobody may look at this kind: nothing is removed blindly.
             Lookup::NotReady => {
                 let text = format!("the cache of {} is not complete yet", key.kind);

@@ -45,7 +45,7 @@ pub struct ChildKey {
 pub struct Remembered {
     /// The last answer to a write of ours, until the cache has caught up.
     pub written: Option<Written>,
-    /// The uid that was deleted by us, while the cache still shows it.
+    /// The uid that was deleted by us, while the cache still shows it, and for a while after.
     pub removed: Option<Removed>,
     /// (uid, resourceVersion, intent hash) that were compared, or answered by the server, as equal.
     pub equal: Option<(String, String, String)>,
@@ -98,7 +98,7 @@ impl WriteMemory {
             entry.written = None;
         }
         if entry.removed.as_ref().is_some_and(|removed| {
-            cached.is_none_or(|c| c.uid() != removed.uid) || removed.at.elapsed() > BELIEVED
+            cached.is_some_and(|c| c.uid() != removed.uid) || removed.at.elapsed() > BELIEVED
         }) {
             entry.removed = None;
         }
@@ -212,7 +212,9 @@ impl WriteMemory {
             let mut map = memory.lock();
             // A later incarnation of ours stays; the cache is behind.
             let later = |e: &Remembered| e.written.as_ref().is_some_and(|w| w.live.uid() != old.uid());
-            if map.get(&key).is_some_and(|e| !later(e)) {
+            // Our own delete has come to its end: nobody need ask whether it did.
+            let ours = |e: &Remembered| e.removed.as_ref().is_some_and(|r| r.uid == old.uid());
+            if map.get(&key).is_some_and(|e| !later(e) && !ours(e)) {
                 map.remove(&key);
             }
         })
@@ -234,6 +236,28 @@ mod tests {
             name: "n".into(),
             owner: "o".into(),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_what_we_deleted_is_known_and_that_of_others_is_not() {
+        let memory = WriteMemory::default();
+        let kind = key().kind;
+        let gone = |uid: &str| {
+            let owner =
+                json!([{"apiVersion": "g/v1", "kind": "O", "name": "o", "uid": "x", "controller": true}]);
+            let old =
+                json!({"metadata": {"namespace": "ns", "name": "n", "uid": uid, "ownerReferences": owner}});
+            memory.follow(kind)(&Change::Deleted {
+                old: Arc::new(Child::from_value(old).unwrap()),
+            });
+            memory.recall(&key(), None).removed.is_some()
+        };
+        memory.removed(&key(), "u");
+        assert!(gone("u"), "nobody need ask the server");
+        assert!(!gone("other"));
+        memory.removed(&key(), "u");
+        tokio::time::advance(BELIEVED + Duration::from_secs(1)).await;
+        assert!(memory.recall(&key(), None).removed.is_none(), "for a while only");
     }
 
     #[tokio::test(start_paused = true)]

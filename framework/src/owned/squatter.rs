@@ -16,6 +16,7 @@ use kube::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::memory::ChildKey;
+use crate::Child;
 
 /// How many names are watched at the most.
 pub const MAX_WATCHES: usize = 256;
@@ -28,7 +29,20 @@ pub type Wake = Arc<dyn Fn(&str, &str) + Send + Sync>;
 pub struct Squatters {
     client: Client,
     wake: Wake,
-    watched: Arc<Mutex<HashMap<ChildKey, AbortOnDropHandle<()>>>>,
+    watched: Arc<Mutex<HashMap<ChildKey, Watched>>>,
+}
+
+/// What stands under a name, as far as it matters; `None` while it is not known.
+type Seen = Arc<Mutex<Option<Arc<Child>>>>;
+
+struct Watched {
+    seen: Seen,
+    _task: AbortOnDropHandle<()>,
+}
+
+fn see(seen: &Seen, meta: Option<&ObjectMeta>) {
+    *seen.lock().unwrap_or_else(PoisonError::into_inner) =
+        meta.map(|meta| Arc::new(Child::of_metadata(whose(meta))));
 }
 
 impl Squatters {
@@ -41,14 +55,29 @@ impl Squatters {
         }
     }
 
-    /// A foreign object has the name. Idempotent.
-    pub fn watch(&self, key: &ChildKey) {
+    /// This foreign object has the name. Idempotent.
+    pub fn watch(&self, key: &ChildKey, live: &Child) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if watched.len() >= MAX_WATCHES || watched.contains_key(key) {
             return;
         }
-        let task = tokio::spawn(run(self.client.clone(), key.clone(), Arc::clone(&self.wake)));
-        watched.insert(key.clone(), AbortOnDropHandle::new(task));
+        let seen = Seen::default();
+        see(&seen, Some(&live.metadata));
+        let task = tokio::spawn(run(
+            self.client.clone(),
+            key.clone(),
+            Arc::clone(&self.wake),
+            Arc::clone(&seen),
+        ));
+        let task = AbortOnDropHandle::new(task);
+        watched.insert(key.clone(), Watched { seen, _task: task });
+    }
+
+    /// What is known to have the name: while its watch works, nobody need ask the API server again.
+    pub fn seen(&self, key: &ChildKey) -> Option<Arc<Child>> {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = &watched.get(key)?.seen;
+        seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Nothing foreign has the name any more. Idempotent.
@@ -84,12 +113,13 @@ fn whose(meta: &ObjectMeta) -> ObjectMeta {
     }
 }
 
-async fn run(client: Client, key: ChildKey, wake: Wake) {
+async fn run(client: Client, key: ChildKey, wake: Wake, seen: Seen) {
     let api: Api<PartialObjectMeta<DynamicObject>> =
         Api::namespaced_with(client, &key.namespace, &key.kind.api_resource());
     let config = watcher::Config::default().fields(&format!("metadata.name={}", key.name));
     let wake = || wake(&key.namespace, &key.owner);
-    let mut known = None::<ObjectMeta>;
+    let first = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut known = first.map(|child| child.metadata.clone());
     let mut listed = false;
     let mut pause = Duration::from_secs(1);
     let mut events = watcher(api, config).boxed();
@@ -97,6 +127,7 @@ async fn run(client: Client, key: ChildKey, wake: Wake) {
         match events.try_next().await {
             Ok(Some(watcher::Event::Apply(o) | watcher::Event::InitApply(o))) => {
                 let now = whose(&o.metadata);
+                see(&seen, Some(&now));
                 if known.as_ref().is_some_and(|known| *known != now) {
                     wake();
                 }
@@ -105,6 +136,7 @@ async fn run(client: Client, key: ChildKey, wake: Wake) {
             }
             Ok(Some(watcher::Event::Delete(_))) => {
                 known = None;
+                see(&seen, None);
                 wake();
             }
             Ok(Some(watcher::Event::Init)) => listed = false,
@@ -113,11 +145,13 @@ async fn run(client: Client, key: ChildKey, wake: Wake) {
                 // Gone between the refusal and this list, or during a disconnection.
                 if !listed {
                     known = None;
+                    see(&seen, None);
                     wake();
                 }
             }
             Ok(None) => return,
             Err(error) => {
+                see(&seen, None);
                 tracing::debug!(kind = key.kind.kind, name = key.name, %error, "watch on a foreign object");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(60));

@@ -72,7 +72,7 @@ impl Caches {
             buckets: hub.typed(scope, &all),
             clusters: hub.typed(scope, &all),
             grants: hub.typed(scope, &all),
-            namespaces: hub.typed(&Scope::All, &all),
+            namespaces: hub.metadata::<Namespace>(&Scope::All, &all),
             classes: hub.typed(&Scope::All, &all),
             ingresses: hub.children(ExposureKind::Ingress.api(), scope, children),
             routes: hub.children(ExposureKind::HttpRoute.api(), scope, children),
@@ -151,6 +151,15 @@ impl Facts for Caches {
 
     fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>> {
         self.children(kind).store().get(namespace, name)
+    }
+
+    fn refused(&self, kind: ExposureKind) -> Option<String> {
+        let watch = self.children(kind);
+        if watch.is_ready() {
+            return None;
+        }
+        let problem = watch.problem()?;
+        (problem.class == ErrorClass::Forbidden).then_some(problem.message)
     }
 }
 

@@ -80,6 +80,21 @@ pub trait Facts: Send + Sync + 'static {
     fn ingress_class(&self, class: Option<&str>) -> ClassState;
     /// The live child, whoever owns it.
     fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>>;
+    /// Why children of this kind cannot be seen at all, if a right is missing for it.
+    fn refused(&self, kind: ExposureKind) -> Option<String>;
+}
+
+/// What a controller may do about its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Its flag is on and its kind is served.
+    Full,
+    /// Its flag is off.
+    FlagOff,
+    /// Its kind is not served, so there is no object of it.
+    NotServed,
+    /// It is not known yet whether its kind is served.
+    Unknown,
 }
 
 /// A cache that a decision needs is not complete yet, so nothing may be concluded from it.
@@ -195,8 +210,13 @@ impl<E: Exposer> Planner for ExposurePlanner<E> {
     }
 
     async fn plan(&self, request: &Request<GarageBucket>) -> Result<Plan<Finding>, ReconcileError> {
-        let may_touch = self.enabled && self.presence.presence(&E::KIND.api()) == Presence::Served;
-        Ok(plan(E::KIND, &request.object, may_touch, self.facts.as_ref())?)
+        let reach = match self.presence.presence(&E::KIND.api()) {
+            _ if !self.enabled => Reach::FlagOff,
+            Presence::Served => Reach::Full,
+            Presence::Absent => Reach::NotServed,
+            Presence::Unknown => Reach::Unknown,
+        };
+        plan(E::KIND, &request.object, reach, self.facts.as_ref())
     }
 
     fn report(bucket: &GarageBucket, verdict: &Verdict<Finding>, children: &Children) -> Report {
@@ -221,13 +241,13 @@ impl<E: Exposer> Planner for ExposurePlanner<E> {
     }
 }
 
-/// What the controller of `kind` plans. `may_touch`: its flag is on and its kind is served.
+/// What the controller of `kind` plans.
 pub fn plan(
     kind: ExposureKind,
     bucket: &GarageBucket,
-    may_touch: bool,
+    reach: Reach,
     facts: &dyn Facts,
-) -> Result<Plan<Finding>, NotReady> {
+) -> Result<Plan<Finding>, ReconcileError> {
     if let Some(blocked) = set_aside(bucket) {
         return Ok(Plan::report(match blocked {
             Blocked::Paused if speaks(kind, bucket) => Finding::Blocked {
@@ -240,14 +260,14 @@ pub fn plan(
     Ok(match selection(bucket) {
         Selection::Kind(selected) if selected == kind => wanted(kind, bucket, facts)?,
         Selection::Kind(_) => {
-            let (children, leftover) = removal(kind, bucket, may_touch);
+            let (children, leftover) = removal(kind, bucket, reach, facts)?;
             Plan {
                 children,
                 ..Plan::report(Finding::Aside { leftover })
             }
         }
         Selection::Unset => {
-            let (children, leftover) = removal(kind, bucket, may_touch);
+            let (children, leftover) = removal(kind, bucket, reach, facts)?;
             let unset = kind == ExposureKind::Ingress;
             let finding = if unset {
                 Finding::Unset { leftover }
@@ -274,30 +294,58 @@ pub fn plan(
 }
 
 /// Removes our child, or names the one that has to stay.
-fn removal(kind: ExposureKind, bucket: &GarageBucket, may_touch: bool) -> (Vec<ChildPlan>, Option<String>) {
-    let recorded = status::recorded(bucket).is_some_and(|recorded| recorded == kind);
-    let (namespace, name) = (
-        bucket.namespace().unwrap_or_default(),
-        child_name(&bucket.name_any()),
-    );
-    if may_touch {
-        // Status says that there was one: if the cache does not show it, its labels may have been stripped.
-        let gone = ChildPlan::Gone {
-            kind: kind.api(),
-            namespace,
-            name,
-            verify: recorded,
-        };
-        (vec![gone], None)
-    } else {
-        (
-            Vec::new(),
-            recorded.then(|| format!("{} {namespace}/{name}", kind.as_str())),
-        )
+fn removal(
+    kind: ExposureKind,
+    bucket: &GarageBucket,
+    reach: Reach,
+    facts: &dyn Facts,
+) -> Result<(Vec<ChildPlan>, Option<String>), ReconcileError> {
+    let recorded = status::recorded(bucket) == Some(kind);
+    match reach {
+        // Whoever may not look at the kind has removed nothing; where nothing was recorded there is nothing to miss.
+        Reach::Full if recorded || facts.refused(kind).is_none() => {
+            Ok((vec![gone(kind, bucket, facts)?], None))
+        }
+        Reach::FlagOff if recorded => Ok((Vec::new(), Some(child_of(kind, bucket)))),
+        Reach::Unknown => Err(NotReady(kind.as_str()).into()),
+        Reach::Full | Reach::FlagOff | Reach::NotServed => Ok((Vec::new(), None)),
     }
 }
 
-fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Result<Plan<Finding>, NotReady> {
+/// The removal of our child.
+fn gone(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Result<ChildPlan, ReconcileError> {
+    visible(kind, bucket, facts)?;
+    Ok(ChildPlan::Gone {
+        kind: kind.api(),
+        namespace: bucket.namespace().unwrap_or_default(),
+        name: child_name(&bucket.name_any()),
+        // Status says that there was one: if the cache does not show it, its labels may have been stripped.
+        verify: status::recorded(bucket) == Some(kind),
+    })
+}
+
+/// An error where a right is missing to see the child: waiting for a cache that never comes would be silence.
+fn visible(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Result<(), ReconcileError> {
+    match facts.refused(kind) {
+        None => Ok(()),
+        Some(why) => Err(ReconcileError::new(
+            ErrorClass::Forbidden,
+            format!("watch {}: {why}", child_of(kind, bucket)),
+        )),
+    }
+}
+
+/// `Ingress ns/name`
+fn child_of(kind: ExposureKind, bucket: &GarageBucket) -> String {
+    let namespace = bucket.namespace().unwrap_or_default();
+    format!("{} {namespace}/{}", kind.as_str(), child_name(&bucket.name_any()))
+}
+
+fn wanted(
+    kind: ExposureKind,
+    bucket: &GarageBucket,
+    facts: &dyn Facts,
+) -> Result<Plan<Finding>, ReconcileError> {
     let (namespace, name) = cluster_of(bucket);
     let own = bucket.namespace().unwrap_or_default();
     let cluster = facts.cluster(namespace, name)?;
@@ -324,6 +372,7 @@ fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Resul
     };
     Ok(match resolve(&inputs) {
         Ok(resolved) => {
+            visible(kind, bucket, facts)?;
             let class = match &resolved.via {
                 Via::Ingress(settings) => facts.ingress_class(settings.class.as_deref()),
                 Via::HttpRoute(_) => ClassState::Fine,
@@ -342,15 +391,7 @@ fn wanted(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Resul
             let (mut children, mut serving) = (Vec::new(), Vec::new());
             match blocked.effect().child {
                 ChildEffect::Untouched => {}
-                ChildEffect::Removed => {
-                    let verify = status::recorded(bucket) == Some(kind);
-                    children.push(ChildPlan::Gone {
-                        kind: kind.api(),
-                        namespace: own,
-                        name,
-                        verify,
-                    });
-                }
+                ChildEffect::Removed => children.push(gone(kind, bucket, facts)?),
                 ChildEffect::Kept => {
                     let live = facts.child(kind, &own, &name).filter(|child| {
                         child
@@ -406,3 +447,7 @@ fn hostnames_of(kind: ExposureKind, child: &Child) -> Vec<String> {
         ExposureKind::HttpRoute => hosts(spec.get("hostnames"), Value::as_str),
     }
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

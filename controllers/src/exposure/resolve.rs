@@ -371,7 +371,7 @@ pub enum ConditionEffect {
     Removed,
     /// False with this reason and the block's message.
     False(BlockedReason),
-    /// Left as it is if it is there, else False with this reason and the block's message.
+    /// Left as it is if it tells of an object that stands, else False with this reason and the block's message.
     FalseUnlessPresent(BlockedReason),
     /// Status and reason stay, the block's message is written.
     MessageOnly,

@@ -167,7 +167,12 @@ pub fn report_error(kind: ExposureKind, bucket: &GarageBucket, error: &Reconcile
         // There is no condition to say it on.
         return untouched.note(true, "CleanupFailed", error.message.clone());
     }
-    Report::new(Outcome::Done).condition(condition(Reason::ReconcileFailed, error.message.clone()))
+    let report =
+        Report::new(Outcome::Done).condition(condition(Reason::ReconcileFailed, error.message.clone()));
+    match (error.class, selection(bucket)) {
+        (ErrorClass::Forbidden, Selection::Kind(_)) => report.field(FIELD, set(type_and_name(kind, bucket))),
+        _ => report,
+    }
 }
 
 /// A flag is off or an API is not served.
@@ -210,14 +215,12 @@ fn held(kind: ExposureKind, bucket: &GarageBucket, reason: &HoldReason) -> Repor
 fn with_removal(kind: ExposureKind, report: Report, leftover: Option<&str>, children: &Children) -> Report {
     let report = match leftover {
         Some(object) => {
-            let (flag, why) = match kind {
-                ExposureKind::Ingress => ("--enable-ingress", "is off"),
-                ExposureKind::HttpRoute => {
-                    ("--enable-gateway-api", "is off or the Gateway API is not served")
-                }
+            let flag = match kind {
+                ExposureKind::Ingress => "--enable-ingress",
+                ExposureKind::HttpRoute => "--enable-gateway-api",
             };
             let text = format!(
-                "{object} is not wanted any more but stays: {flag} {why}; delete it by hand or switch the flag on"
+                "{object} is not wanted any more but stays: {flag} is off; delete it by hand or switch the flag on"
             );
             report.note(true, "LeftBehind", text)
         }
@@ -243,7 +246,9 @@ fn failed_removal(kind: ExposureKind, bucket: &GarageBucket, report: Report, chi
         .iter()
         .any(|child| matches!(child.state, ChildState::Failed(..)));
     if failed {
-        report.field(FIELD, set(type_and_name(kind, bucket)))
+        // The name stays on record, so that what is still there is looked for.
+        let fields = vec![(FIELD, set(type_and_name(kind, bucket)))];
+        Report { fields, ..report }
     } else {
         report
     }
@@ -295,7 +300,9 @@ fn blocked_report(
         ConditionEffect::Untouched => (true, None),
         ConditionEffect::Removed => (false, None),
         ConditionEffect::False(reason) => (false, with(reason)),
-        ConditionEffect::FalseUnlessPresent(_) if live.is_some() => (true, None),
+        // What stands goes on standing while the cluster is away. Any other word would grow old: about a flag that is
+        // on by now, the other kind, or what was wrong with the cluster before.
+        ConditionEffect::FalseUnlessPresent(_) if live.is_some() && stands(kind, bucket) => (true, None),
         ConditionEffect::FalseUnlessPresent(reason) => (false, with(reason)),
         ConditionEffect::MessageOnly => match live {
             Some(live) => (false, Some(reworded(live, message.clone()))),
@@ -306,11 +313,22 @@ fn blocked_report(
     report.keep_conditions = kept;
     report.conditions.extend(said);
     match effect.status {
+        // What is on record of the other kind is being removed.
+        StatusEffect::Kept if !kept && recorded(bucket).is_some_and(|other| other != kind) => {
+            report.field(FIELD, set(type_only(kind)))
+        }
         StatusEffect::Kept => report,
         StatusEffect::Cleared => report.field(FIELD, StatusField::Clear),
         StatusEffect::TypeOnly => report.field(FIELD, set(type_only(kind))),
         StatusEffect::TypeAndName => report.field(FIELD, set(type_and_name(kind, bucket))),
     }
+}
+
+/// Whether condition and status tell of an object of this kind that stands.
+fn stands(kind: ExposureKind, bucket: &GarageBucket) -> bool {
+    let conditions = bucket.status.as_ref().and_then(|s| s.conditions.as_deref());
+    let reason = find(conditions.unwrap_or_default(), CONDITION).and_then(|c| Reason::parse(&c.reason));
+    matches!(reason, Some(Reason::Exposed | Reason::NotReady)) && recorded(bucket) == Some(kind)
 }
 
 /// The live condition with another message.
@@ -440,3 +458,7 @@ fn whole(live: Option<&Child>) -> Value {
     }
     object
 }
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

@@ -11,8 +11,12 @@
 use std::time::Duration;
 
 use reconcile_kit::{
-    runtime::{Metrics, Scope, leadership::Leadership},
-    testing::{ApiServer, Call, Mark, ResourceDef, Verb},
+    runtime::{
+        Metrics, Scope,
+        leadership::Leadership,
+        probes::{Probes, probe_router},
+    },
+    testing::{Answer, ApiServer, Call, Mark, ResourceDef, Verb},
 };
 use routewright::app::{App, Options};
 use serde_json::{Value, json};
@@ -166,9 +170,12 @@ pub async fn quiet(server: &ApiServer, mark: Mark) -> Vec<String> {
             return lines(&calls);
         }
         seen = calls.len();
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(QUIET).await;
     }
 }
+
+/// No request for so long is quiet.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// The operator's calls besides watches, lists of watches and discovery.
 pub fn lines(calls: &[Call]) -> Vec<String> {
@@ -177,8 +184,44 @@ pub fn lines(calls: &[Call]) -> Vec<String> {
         .filter(|call| call.user == OPERATOR)
         .filter(|call| call.verb.is_write() || matches!(call.verb, Verb::Get | Verb::GetMetadata))
         .filter(|call| !call.resource.is_empty())
-        .map(|call| format!("{call}"))
+        .map(short)
         .collect()
+}
+
+/// `APPLY ingresses blog-website -> 200`; an event is `EVENT Warning Reason`. Objects of other namespaces than `web` carry
+/// theirs.
+pub fn short(call: &Call) -> String {
+    let answer = match call.answer {
+        Answer::Pending => "no answer".to_owned(),
+        Answer::Code(code) => code.to_string(),
+        Answer::Lost(code) => format!("{code}, answer lost"),
+        Answer::Broken => "connection error".to_owned(),
+    };
+    if call.resource == "events" {
+        let text = |field: &str| {
+            let body = call.body.as_ref();
+            body.and_then(|b| b[field].as_str()).unwrap_or("again").to_owned()
+        };
+        let failed = if call.succeeded() {
+            String::new()
+        } else {
+            format!(" -> {answer}")
+        };
+        return format!("EVENT {} {}{failed}", text("type"), text("reason"));
+    }
+    let sub = if call.subresource.is_empty() {
+        String::new()
+    } else {
+        format!("/{}", call.subresource)
+    };
+    let namespace = match call.namespace.as_str() {
+        "web" | "" => String::new(),
+        other => format!("{other}/"),
+    };
+    format!(
+        "{} {}{sub} {namespace}{} -> {answer}",
+        call.verb, call.resource, call.name
+    )
 }
 
 fn log(calls: &[Call]) -> String {
@@ -207,4 +250,250 @@ pub async fn reason(server: &ApiServer, name: &str, wanted: &str) -> String {
         condition(server, name).filter(|c| c.1 == wanted).map(|c| c.2)
     })
     .await
+}
+
+/// Nothing was read and nothing written.
+pub const NOTHING: [&str; 0] = [];
+/// An Ingress came into being, and the bucket says so.
+pub const INGRESS_CREATED: [&str; 3] = [
+    "APPLY ingresses blog-website -> 201",
+    "APPLY garagebuckets/status blog -> 200",
+    "EVENT Normal Exposed",
+];
+/// An HTTPRoute came into being and waits for its Gateway.
+pub const ROUTE_CREATED: [&str; 3] = [
+    "APPLY httproutes blog-website -> 201",
+    "APPLY garagebuckets/status blog -> 200",
+    "EVENT Normal NotReady",
+];
+
+/// The operator beside one bucket, `web/blog`, from one quiet moment to the next.
+pub struct Story {
+    /// The API server.
+    pub server: ApiServer,
+    /// The operator, while it runs.
+    pub operator: Option<App>,
+    mark: Mark,
+}
+
+impl Story {
+    /// Starts the operator on a server with these objects, and waits until it is quiet.
+    pub async fn begin(
+        gateway_api: bool,
+        options: &Options,
+        objects: impl IntoIterator<Item = Value>,
+    ) -> Self {
+        let server = server(gateway_api);
+        for object in objects {
+            put(&server, object);
+        }
+        Self::on(server, options).await
+    }
+
+    /// The same on a given server. What the operator asked so far is the first answer of [`Story::settle`].
+    pub async fn on(server: ApiServer, options: &Options) -> Self {
+        let mark = server.mark();
+        let operator = Some(start(&server, options));
+        let mut story = Self {
+            server,
+            operator,
+            mark,
+        };
+        let first = story.mark;
+        story.settle().await;
+        story.mark = first;
+        story
+    }
+
+    /// A cluster and a bucket with this exposure; what led there is past.
+    pub async fn exposed(exposure: Value) -> Self {
+        let mut story = Self::begin(true, &both(), [cluster(), bucket(exposure)]).await;
+        story.settle().await;
+        story
+    }
+
+    /// Waits until the operator asks for nothing any more; its requests since the last time, in order.
+    pub async fn settle(&mut self) -> Vec<String> {
+        lines(&self.calls().await)
+    }
+
+    /// The same in alphabetical order, for what two controllers do side by side.
+    pub async fn settle_sorted(&mut self) -> Vec<String> {
+        let mut lines = self.settle().await;
+        lines.sort();
+        lines
+    }
+
+    /// The same as whole calls, watches and lists included.
+    pub async fn calls(&mut self) -> Vec<Call> {
+        let mut seen = usize::MAX;
+        loop {
+            let calls = self.server.calls_since(self.mark);
+            if calls.len() == seen {
+                self.mark = self.server.mark();
+                return calls;
+            }
+            seen = calls.len();
+            tokio::time::sleep(QUIET).await;
+        }
+    }
+
+    /// Lets time pass; the requests of that time, whatever they were about.
+    pub async fn pass(&mut self, time: Duration) -> Vec<Call> {
+        tokio::time::sleep(time).await;
+        let calls = self.server.calls_since(self.mark);
+        self.mark = self.server.mark();
+        calls
+    }
+
+    /// Merge patch of the bucket.
+    pub fn edit(&self, change: Value) {
+        self.server.edit("GarageBucket", "web", "blog", change);
+    }
+
+    /// Sets the bucket's exposure.
+    pub fn expose(&self, exposure: Value) {
+        self.edit(json!({"spec": {"websiteExposure": null}}));
+        if !exposure.is_null() {
+            self.edit(json!({"spec": {"websiteExposure": exposure}}));
+        }
+    }
+
+    /// Changes the bucket's status as its own controller would; `null` removes a field.
+    pub fn bucket_status(&self, change: Value) {
+        let mut status = self.bucket()["status"].clone();
+        let fields = status.as_object_mut().unwrap();
+        for (field, value) in change.as_object().unwrap() {
+            match value {
+                Value::Null => fields.remove(field),
+                value => fields.insert(field.clone(), value.clone()),
+            };
+        }
+        self.server.set_status("GarageBucket", "web", "blog", status);
+    }
+
+    /// Sets the cluster's phase.
+    pub fn phase(&self, phase: &str) {
+        self.server
+            .set_status("GarageCluster", "web", "garage", json!({"phase": phase}));
+    }
+
+    /// The bucket.
+    pub fn bucket(&self) -> Value {
+        self.server.get("GarageBucket", "web", "blog").unwrap()
+    }
+
+    /// `True/Exposed: message`, or `–`.
+    pub fn says(&self) -> String {
+        condition(&self.server, "blog").map_or("–".into(), |(status, reason, text)| {
+            format!("{status}/{reason}: {text}")
+        })
+    }
+
+    /// `status.websiteExposure`.
+    pub fn block(&self) -> Value {
+        self.bucket()["status"]["websiteExposure"].clone()
+    }
+
+    /// The Ingress.
+    pub fn ingress(&self) -> Option<Value> {
+        self.server.get("Ingress", "web", "blog-website")
+    }
+
+    /// The HTTPRoute.
+    pub fn route(&self) -> Option<Value> {
+        self.server.get("HTTPRoute", "web", "blog-website")
+    }
+
+    /// Hosts of the Ingress.
+    pub fn hosts(&self) -> Vec<String> {
+        let ingress = self.ingress().expect("an Ingress");
+        let rules = ingress["spec"]["rules"].as_array().unwrap();
+        rules
+            .iter()
+            .map(|rule| rule["host"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// All events about the bucket, `Type Reason: note`.
+    pub fn events(&self) -> Vec<String> {
+        let events = self.server.list("Event", "web");
+        let text = |event: &Value| {
+            let field = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+            format!("{} {}: {}", field("type"), field("reason"), field("note"))
+        };
+        events.iter().map(text).collect()
+    }
+
+    /// The Gateways' word on the route, about its present generation.
+    pub fn route_status(&self, parents: Value) {
+        self.server
+            .set_status("HTTPRoute", "web", "blog-website", json!({"parents": parents}));
+    }
+
+    /// An entry of `status.parents` of the route for one parent, about its present generation.
+    pub fn parent(&self, reference: Value, conditions: &[(&str, &str)]) -> Value {
+        let generation = self.route().unwrap()["metadata"]["generation"].clone();
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(type_, status)| {
+                json!({"type": type_, "status": status, "reason": format!("{type_}Reason"),
+                    "message": format!("about {type_}"), "observedGeneration": generation,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            })
+            .collect();
+        json!({"controllerName": "example.org/gateway", "parentRef": reference, "conditions": conditions})
+    }
+
+    /// The one Gateway `public` serves the route, or says no.
+    pub fn gateway_says(&self, accepted: &str) {
+        let conditions = [("Accepted", accepted), ("ResolvedRefs", "True")];
+        self.route_status(json!([self.parent(json!({"name": "public"}), &conditions)]));
+    }
+
+    /// Stops the operator in good order.
+    pub async fn stop(&mut self) {
+        if let Some(operator) = self.operator.take() {
+            operator.shutdown().await;
+        }
+    }
+
+    /// Stops it and starts it again with these options; everything that it asks while doing so.
+    pub async fn restart(&mut self, options: &Options) -> Vec<String> {
+        self.stop().await;
+        self.mark = self.server.mark();
+        self.operator = Some(start(&self.server, options));
+        self.settle().await
+    }
+
+    /// What the metrics endpoint shows.
+    pub fn metrics(&self) -> String {
+        self.operator.as_ref().unwrap().metrics.encode()
+    }
+
+    /// What `/readyz?verbose` says.
+    pub async fn readyz(&self) -> String {
+        use tower::ServiceExt;
+        let operator = self.operator.as_ref().unwrap();
+        let router = probe_router(Probes {
+            supervisor: operator.supervisor.clone(),
+            hub: operator.hub.clone(),
+            leadership: operator.leadership.clone(),
+        });
+        let request = http::Request::get("/readyz?verbose")
+            .body(axum::body::Body::empty())
+            .unwrap();
+        let answer = router.oneshot(request).await.unwrap();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+}
+
+/// How many of these calls are the operator's and about this plural resource.
+pub fn about(calls: &[Call], resource: &str) -> Vec<String> {
+    calls
+        .iter()
+        .filter(|call| call.user == OPERATOR && call.resource == resource)
+        .map(|call| format!("{call}"))
+        .collect()
 }

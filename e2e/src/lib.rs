@@ -1,7 +1,9 @@
 //! A real cluster for the tests of Routewright: single node without Docker, scenarios, benchmarks.
 //!
 //! `tools` builds programs, `image` packs them, `node` runs Kubernetes in namespaces of its own, `audit` reads what
-//! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage` and `contour` are what they put on it. The product's behaviour is stated by the scenarios in `tests/`, not here.
+//! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage` and `contour` are what they put on it;
+//! `tiers` runs all tests, `demo` and `bench` show the product. Its behaviour is stated by the scenarios in `tests/`,
+//! not here.
 #![cfg_attr(
     test,
     allow(
@@ -25,6 +27,7 @@ pub mod node;
 pub mod operator;
 pub mod s3;
 pub mod sh;
+pub mod tiers;
 pub mod tools;
 pub mod wait;
 

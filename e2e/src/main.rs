@@ -7,11 +7,12 @@ use clap::{Parser, Subcommand};
 use routewright_e2e::cluster::{self, Cluster};
 use routewright_e2e::node::{self, Node, Options, Service, clean_stale};
 use routewright_e2e::sh::{self, say};
+use routewright_e2e::tiers::{self, Tier, Wanted};
 use routewright_e2e::tools::{PATIENCE, Part, Tools};
 use routewright_e2e::{Error, Result, demo};
 
 /// Scenarios on a real cluster, and that cluster by hand: a single-node Kubernetes in Linux namespaces of its own,
-/// without Docker. Without a command: `test`.
+/// without Docker. Without a command: `test cluster`.
 #[derive(Parser)]
 #[command(name = "e2e", version)]
 struct Cli {
@@ -24,10 +25,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum What {
-    /// Run the scenarios; arguments go to the test program, e.g. a part of a name.
+    /// Run tests by tier, with the environment that each needs, and count them.
+    ///
+    /// `test` runs every tier, `test unit fake-api` these two, `test NAME` the scenarios with that part of a name,
+    /// `test unit NAME` such tests of that tier. The last lines are `TIER: N passed, N failed, N skipped`; the exit
+    /// code is 0 only if every tier ran, passed something and failed nothing.
     Test {
-        /// Arguments of the test program.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        /// Tiers (unit, fake-api, cluster); what follows goes to the test programs, e.g. a part of a test's name.
+        #[arg(value_name = "TIER", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
     /// From nothing to a page under its hostname.
@@ -86,8 +91,17 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
-    match cli.command.unwrap_or(What::Test { words: Vec::new() }) {
-        What::Test { words } => return test(&words),
+    match cli.command.unwrap_or(What::Test {
+        words: vec![Tier::Cluster.name().to_owned()],
+    }) {
+        What::Test { words } => {
+            let passed = tiers::run(&Wanted::of(&words))?;
+            return Ok(if passed {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
+        }
         What::Demo { keep } => return show(keep),
         What::Tools { all } => {
             let tools = Tools::open()?;
@@ -144,15 +158,6 @@ fn status(c: &mut std::process::Command) -> Result<ExitCode> {
     Ok(ExitCode::from(
         u8::try_from(status.code().unwrap_or(1)).unwrap_or(1),
     ))
-}
-
-fn test(words: &[String]) -> Result<ExitCode> {
-    let mut c = sh::command("cargo", ["test", "-p", "routewright-e2e", "--tests", "--"]);
-    status(
-        c.args(words)
-            .env(cluster::SWITCH, "1")
-            .current_dir(cluster::repository()),
-    )
 }
 
 /// Starts a kept node and the process that attends to it.

@@ -168,6 +168,17 @@ impl Part {
         }
     }
 
+    /// Minutes that a first build takes on two cores with empty caches, roughly; for people who wait.
+    fn minutes(self) -> u32 {
+        match self {
+            Part::Kubernetes => 8,
+            Part::Garage => 6,
+            Part::Containerd | Part::Contour | Part::Helm => 3,
+            Part::Etcd | Part::CoreDns => 2,
+            _ => 1,
+        }
+    }
+
     /// What must be on the machine to build it.
     fn needs(self) -> &'static [Need] {
         match self {
@@ -272,10 +283,15 @@ impl Part {
             Part::Garage => vec![Step::CargoInstall {
                 krate: "garage",
                 version: GARAGE,
-                // A debug build takes a quarter of the time; a test cluster does not notice the difference.
+                // A debug build takes a quarter of the time. Two packages are worth the optimiser: each call of the
+                // Admin API hashes its token, and unoptimised that takes half a second.
                 args: vec![
                     "--locked",
                     "--debug",
+                    "--config",
+                    "profile.dev.package.argon2.opt-level=3",
+                    "--config",
+                    "profile.dev.package.blake2.opt-level=3",
                     "--no-default-features",
                     "--features",
                     "sqlite,bundled-libs",
@@ -560,7 +576,11 @@ impl Tools {
         let last = self.root.join("log").join(format!("{}.seconds", part.name()));
         say(match fs::read_to_string(&last) {
             Ok(seconds) => format!("building {} (last time: {} s)", part.name(), seconds.trim()),
-            Err(_) => format!("building {} (for the first time)", part.name()),
+            Err(_) => format!(
+                "building {} (for the first time: some {} min on two cores)",
+                part.name(),
+                part.minutes()
+            ),
         });
         let begun = Instant::now();
         let work = self.root.join(format!(".work-{}", part.name()));

@@ -1,0 +1,335 @@
+//! The tiers of tests: what belongs to each, the environment that it gets, and the counts at the end. The contract is
+//! in docs/src/testing.md; what a test shows is told by the test.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::cluster::{SWITCH, repository};
+use crate::error::{Error, IoContext, Result};
+use crate::node;
+use crate::sh::{self, say};
+use crate::tools::{Part, Tools};
+
+/// A tier of tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// Pure tests, and the tests of documents.
+    Unit,
+    /// Tests against the API server inside the test process.
+    FakeApi,
+    /// Scenarios on a real cluster, and the Garage client against a real Garage.
+    Cluster,
+}
+
+impl Tier {
+    /// All, from cheap to dear.
+    pub const ALL: [Tier; 3] = [Tier::Unit, Tier::FakeApi, Tier::Cluster];
+
+    /// Name on the command line and in the counts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Unit => "unit",
+            Tier::FakeApi => "fake-api",
+            Tier::Cluster => "cluster",
+        }
+    }
+}
+
+/// What a command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Tiers, in the order in which they run.
+    pub tiers: Vec<Tier>,
+    /// Arguments of the test programs, e.g. a part of a test's name.
+    pub filter: Vec<String>,
+}
+
+impl Wanted {
+    /// Leading names of tiers, then arguments of the test programs. Nothing means every tier; arguments without a
+    /// tier mean the scenarios.
+    pub fn of(words: &[String]) -> Self {
+        let tier = |word: &String| Tier::ALL.into_iter().find(|t| t.name() == word);
+        let named: Vec<Tier> = words.iter().map_while(tier).collect();
+        let filter: Vec<String> = words
+            .iter()
+            .skip(named.len())
+            .filter(|w| *w != "--")
+            .cloned()
+            .collect();
+        let tiers = match (named.is_empty(), filter.is_empty()) {
+            (true, true) => Tier::ALL.to_vec(),
+            (true, false) => vec![Tier::Cluster],
+            _ => Tier::ALL.into_iter().filter(|t| named.contains(t)).collect(),
+        };
+        Self { tiers, filter }
+    }
+}
+
+/// Counts of one tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Count {
+    /// Adds a line of output when it is the summary of a test program.
+    fn add(&mut self, line: &str) {
+        let Some(summary) = line.strip_prefix("test result: ") else {
+            return;
+        };
+        for part in summary.split(['.', ';']) {
+            let mut words = part.split_whitespace();
+            let (Some(Ok(n)), Some(what)) = (words.next().map(str::parse::<usize>), words.next()) else {
+                continue;
+            };
+            match what {
+                "passed" => self.passed += n,
+                "failed" => self.failed += n,
+                "ignored" => self.skipped += n,
+                _ => {}
+            }
+        }
+    }
+
+    fn line(&self, tier: Tier) -> String {
+        format!(
+            "{}: {} passed, {} failed, {} skipped",
+            tier.name(),
+            self.passed,
+            self.failed,
+            self.skipped
+        )
+    }
+}
+
+/// Runs tiers and prints their counts. True when every one ran, passed at least one test and failed none.
+///
+/// # Errors
+/// When Cargo cannot be started.
+pub fn run(wanted: &Wanted) -> Result<bool> {
+    let (mut lines, mut good) = (Vec::new(), true);
+    for tier in &wanted.tiers {
+        let begun = Instant::now();
+        let line = match tests(*tier, &wanted.filter) {
+            Ok(count) => {
+                good &= count.passed > 0 && count.failed == 0;
+                count.line(*tier)
+            }
+            Err(e) => {
+                good = false;
+                let why = e.to_string().replace('\n', " ");
+                format!("{}: did not run: {why}", tier.name())
+            }
+        };
+        say(format!("{line} ({} s)", begun.elapsed().as_secs()));
+        lines.push(line);
+    }
+    let mut out = std::io::stdout().lock();
+    for line in lines {
+        // A closed pipe is the reader's decision.
+        let _ = writeln!(out, "{line}");
+    }
+    Ok(good)
+}
+
+fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
+    let mut count = Count::default();
+    match tier {
+        Tier::Unit => {
+            let all = ["--workspace", "--all-features"];
+            cargo(
+                all.into_iter().chain(["--lib", "--bins"]),
+                filter,
+                &[],
+                &mut count,
+            )?;
+            cargo(all.into_iter().chain(["--doc"]), filter, &[], &mut count)?;
+            let of_crds = programs("crds/tests", &[])?;
+            let documents = ["-p", "routewright-crds", "-p", "routewright", "--test", "docs"];
+            let crds = of_crds.iter().map(String::as_str);
+            cargo(documents.into_iter().chain(crds), filter, &[], &mut count)?;
+        }
+        Tier::FakeApi => {
+            let packages = ["--all-features", "-p", "reconcile-kit", "-p", "routewright"];
+            // What needs no API server, and what needs programs, is elsewhere.
+            let of_controllers = programs("controllers/tests", &["docs", "garage_real"])?;
+            let of_framework = programs("framework/tests", &[])?;
+            let targets = of_framework.iter().chain(&of_controllers).map(String::as_str);
+            cargo(packages.into_iter().chain(targets), filter, &[], &mut count)?;
+        }
+        Tier::Cluster => {
+            let garage = prepare()?.display().to_string();
+            let environment = [(SWITCH, "1"), ("GARAGE_BIN", garage.as_str())];
+            let scenarios = ["-p", "routewright-e2e", "--test", "*"];
+            cargo(scenarios, filter, &environment, &mut count)?;
+            let client = ["-p", "routewright", "--test", "garage_real"];
+            cargo(client, filter, &environment, &mut count)?;
+        }
+    }
+    Ok(count)
+}
+
+/// Makes sure that the cluster tier can run, and builds what is missing before the first test waits for it. Returns
+/// the Garage program.
+fn prepare() -> Result<std::path::PathBuf> {
+    let var = |name| std::env::var(name).ok().filter(|v: &String| !v.is_empty());
+    let mut parts = Part::ALL.to_vec();
+    if let Some(file) = var("E2E_KUBECONFIG") {
+        fs::metadata(&file).at("read E2E_KUBECONFIG", &file)?;
+    } else if var("E2E_CLUSTER").is_none_or(|c| c == "node") {
+        node::possible()?;
+    } else {
+        for program in ["docker", "kind"] {
+            if sh::which(program).is_none() {
+                return Err(Error::Missing(format!(
+                    "{program}, for E2E_CLUSTER=kind; another way: E2E_CLUSTER=node as root on Linux"
+                )));
+            }
+        }
+        // Kubernetes itself stays for kubectl.
+        parts.retain(|p| *p == Part::Kubernetes || !Part::NODE.contains(p));
+    }
+    let tools = Tools::open()?;
+    for part in parts {
+        tools.part(part)?;
+    }
+    tools.program(Part::Garage, "garage")
+}
+
+/// `--test NAME` for each test program in a folder of the repository.
+fn programs(folder: &str, without: &[&str]) -> Result<Vec<String>> {
+    let folder = repository().join(folder);
+    let mut names: Vec<String> = fs::read_dir(&folder)
+        .at("read", &folder)?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "rs"))
+        .filter_map(|p| p.file_stem().map(|n| n.to_string_lossy().into_owned()))
+        .filter(|n| !without.contains(&n.as_str()))
+        .collect();
+    names.sort();
+    Ok(names.into_iter().flat_map(|n| ["--test".to_owned(), n]).collect())
+}
+
+/// Runs `cargo test`, passes its output on and counts.
+fn cargo<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+    filter: &[String],
+    environment: &[(&str, &str)],
+    count: &mut Count,
+) -> Result<()> {
+    let mut c = sh::command("cargo", ["test", "--no-fail-fast"]);
+    c.args(words).arg("--").args(filter);
+    c.current_dir(repository())
+        // Only the tier decides whether scenarios run.
+        .env_remove(SWITCH)
+        .envs(environment.iter().copied());
+    say(sh::shown(&c));
+    counted(c, count, &mut std::io::stdout())
+}
+
+/// Runs a command whose output holds summaries of test programs; the output goes on to `out`.
+fn counted(mut c: Command, count: &mut Count, out: &mut dyn std::io::Write) -> Result<()> {
+    let line = sh::shown(&c);
+    let program = Path::new(c.get_program()).to_path_buf();
+    let mut child = c.stdout(Stdio::piped()).spawn().at("start", &program)?;
+    let mut own = Count::default();
+    if let Some(pipe) = child.stdout.take() {
+        let (mut reader, mut bytes) = (BufReader::new(pipe), Vec::new());
+        // Bytes, not text: a test may print anything.
+        while reader.read_until(b'\n', &mut bytes).at("read", &program)? > 0 {
+            own.add(String::from_utf8_lossy(&bytes).trim_end());
+            let _ = out.write_all(&bytes);
+            bytes.clear();
+        }
+    }
+    let status = child.wait().at("wait for", &program)?;
+    if !status.success() && own == Count::default() {
+        return Err(Error::other(format!(
+            "`{line}` ended before the first test ({status}); its message is above"
+        )));
+    }
+    count.passed += own.passed;
+    count.failed += own.failed;
+    count.skipped += own.skipped;
+    if !status.success() && own.failed == 0 {
+        // Another one did not build, or died without a summary.
+        say(format!(
+            "a test program of `{line}` ended without counts ({status})"
+        ));
+        count.failed += 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(text: &str) -> Wanted {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Wanted::of(&words)
+    }
+
+    #[test]
+    fn tiers_come_first_and_names_of_tests_after_them() {
+        let all = |tiers: &[Tier], filter: &[&str]| Wanted {
+            tiers: tiers.to_vec(),
+            filter: filter.iter().map(|f| (*f).to_owned()).collect(),
+        };
+        assert_eq!(wanted(""), all(&Tier::ALL, &[]));
+        assert_eq!(
+            wanted("cluster unit"),
+            all(&[Tier::Unit, Tier::Cluster], &[]),
+            "cheap ones first"
+        );
+        assert_eq!(
+            wanted("a_page --exact"),
+            all(&[Tier::Cluster], &["a_page", "--exact"])
+        );
+        assert_eq!(wanted("unit hostname"), all(&[Tier::Unit], &["hostname"]));
+        assert_eq!(wanted("fake-api -- unit"), all(&[Tier::FakeApi], &["unit"]));
+    }
+
+    #[test]
+    fn summaries_of_test_programs_are_summed_and_nothing_else() {
+        let mut count = Count::default();
+        count.add(
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.01s",
+        );
+        count.add("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.5s");
+        count.add("test the_result ... ok");
+        count.add("  test result: ok. 100 passed; 0 failed; inside of a test's output");
+        assert_eq!(count.line(Tier::Unit), "unit: 15 passed, 2 failed, 1 skipped");
+    }
+
+    fn shell(script: &str) -> (Result<()>, Count) {
+        let mut count = Count::default();
+        // Into nothing: the run that this test is part of counts too.
+        let outcome = counted(
+            sh::command("sh", ["-c", script]),
+            &mut count,
+            &mut std::io::sink(),
+        );
+        (outcome, count)
+    }
+
+    #[test]
+    fn a_program_that_ends_without_counts_is_a_failure() {
+        // Given one program with counts and one that dies, then the death counts
+        let (outcome, count) = shell("echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 101");
+        outcome.unwrap();
+        assert_eq!((count.passed, count.failed), (2, 1));
+        // Given a failure that was counted, then it is not counted twice
+        let (outcome, count) = shell("echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101");
+        outcome.unwrap();
+        assert_eq!((count.passed, count.failed), (2, 1));
+        // Given nothing but a failure, then the tier did not run
+        assert!(shell("exit 101").0.is_err());
+    }
+}

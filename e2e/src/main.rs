@@ -1,7 +1,7 @@
 //! `e2e`: scenarios, and the test cluster by hand. Parses the command line; everything else is in the library.
 
 use std::process::{ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use routewright_e2e::cluster::{self, Cluster};
@@ -35,7 +35,7 @@ enum What {
         #[arg(value_name = "TIER", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// From nothing to a page under its hostname.
+    /// The main job on a cluster of its own: a request that fails, then comes back through an Ingress and an HTTPRoute.
     Demo {
         /// Leave the cluster running.
         #[arg(long)]
@@ -112,6 +112,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         What::Up { hours } => {
             let node = up(&cli.name, hours)?;
+            say(format!(
+                "export KUBECONFIG={}",
+                node.state().join(node::OUTSIDE).display()
+            ));
             say("`cargo e2e exec -- kubectl get pods -A`; `cargo e2e down` ends it");
             say(format!("logs in {}", node.state().join("log").display()));
         }
@@ -194,39 +198,60 @@ fn up(name: &str, hours: u64) -> Result<Node> {
             }
         },
     )?;
-    say(format!("export KUBECONFIG={}", kubeconfig.display()));
     Ok(node)
 }
 
 fn show(keep: bool) -> Result<ExitCode> {
-    let name = "routewright-demo";
-    let shown = up(name, 8).and_then(|_| {
-        // For the rest of the process: what the demo makes refers to it.
-        let cluster: &'static Cluster = Box::leak(Box::new(Cluster::attach(name)?));
-        let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
-            what: "start the runtime".to_owned(),
-            source,
-        })?;
-        runtime.block_on(demo::run(cluster))
-    });
-    match (&shown, keep) {
-        (Ok(address), true) => {
-            let e2e = format!("cargo e2e --name {name}");
-            say(format!(
-                "{e2e} exec -- curl -s -H 'Host: {}' http://{address}/",
-                demo::HOST
-            ));
-            say(format!(
-                "{e2e} exec -- kubectl -n demo get garagebuckets,ingresses"
-            ));
-            say(format!("{e2e} down"));
-        }
-        (Err(_), true) => say(format!(
-            "left running to look at: cargo e2e --name {name} down ends it"
-        )),
-        (_, false) => Node::attach(name)
-            .and_then(|n| n.down())
-            .or_else(|_| clean_stale())?,
+    let (name, begun) = (demo::NODE, Instant::now());
+    if Node::attach(name).is_ok() {
+        return Err(Error::other(format!(
+            "a demo runs already: `cargo e2e --name {name} down` ends it"
+        )));
     }
-    shown.map(|_| ExitCode::SUCCESS)
+    node::possible()?;
+    demo::prepare()?;
+    demo::announce_cluster();
+    let started = Instant::now();
+    let cluster = if keep {
+        up(name, 8)?;
+        Cluster::attach(name)?
+    } else {
+        // Ends with this process, also when that is interrupted.
+        Cluster::node(&Options {
+            name: name.to_owned(),
+            ..Options::default()
+        })?
+    };
+    // For the rest of the process: what the demo makes refers to it.
+    let cluster: &'static Cluster = Box::leak(Box::new(cluster));
+    let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
+        what: "start the runtime".to_owned(),
+        source,
+    })?;
+    let shown = runtime.block_on(demo::run(cluster, started, keep));
+    if keep {
+        let e2e = format!("cargo e2e --name {name}");
+        let (ns, host) = (demo::NAMESPACE, demo::HOST);
+        demo::tell("\nThe cluster stays, for 8 hours at most. To play with:");
+        if let Ok(address) = &shown {
+            demo::tell(format!(
+                "  {e2e} exec -- curl -s -H 'Host: {host}' http://{address}/"
+            ));
+        }
+        demo::tell(format!(
+            "  {e2e} exec -- kubectl -n {ns} get garagebuckets -o wide"
+        ));
+        demo::tell(format!("  {e2e} exec -- kubectl -n {ns} edit garagebucket hello"));
+        demo::tell(format!("  {e2e} down"));
+    } else {
+        cluster.down()?;
+    }
+    shown?;
+    let left = if keep {
+        ""
+    } else {
+        " Everything that was started has ended."
+    };
+    demo::tell(format!("\nDone in {}.{left}", demo::seconds(begun)));
+    Ok(ExitCode::SUCCESS)
 }

@@ -169,7 +169,7 @@ impl Part {
     }
 
     /// Minutes that a first build takes on two cores with empty caches, roughly; for people who wait.
-    fn minutes(self) -> u32 {
+    pub fn minutes(self) -> u32 {
         match self {
             Part::Kubernetes => 8,
             Part::Garage => 6,

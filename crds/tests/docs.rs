@@ -202,7 +202,7 @@ fn every_decision_is_listed_with_its_date() {
     assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
 }
 
-/// Test programs and test functions of a package: `tests/x.rs` as `x`, everything else by path and name.
+/// Test programs and test functions of a package: `tests/x.rs` and `tests/x/main.rs` as `x`, everything else by path and name.
 fn tests_of(package: &str) -> (BTreeSet<String>, Vec<String>) {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -224,11 +224,13 @@ fn tests_of(package: &str) -> (BTreeSet<String>, Vec<String>) {
     let mut files = Vec::new();
     walk(&folder.join("src"), &mut files);
     walk(&folder.join("tests"), &mut files);
-    let programs = files
-        .iter()
-        .filter(|file| file.parent() == Some(&folder.join("tests")))
-        .map(|file| file.file_stem().unwrap().to_string_lossy().into_owned())
-        .collect();
+    let tests = folder.join("tests");
+    let program = |file: &PathBuf| {
+        let main = file.file_name().is_some_and(|name| name == "main.rs");
+        let entry = if main { file.parent()? } else { file };
+        (entry.parent() == Some(&tests)).then(|| entry.file_stem().unwrap().to_string_lossy().into_owned())
+    };
+    let programs = files.iter().filter_map(program).collect();
     let mut names = Vec::new();
     for file in files {
         let path = file

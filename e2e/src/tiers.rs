@@ -208,7 +208,8 @@ fn programs(folder: &str, without: &[&str]) -> Result<Vec<String>> {
         .at("read", &folder)?
         .flatten()
         .map(|e| e.path())
-        .filter(|p| p.extension().is_some_and(|e| e == "rs"))
+        // A program is a file, or a folder with a main file.
+        .filter(|p| p.extension().is_some_and(|e| e == "rs") || p.join("main.rs").exists())
         .filter_map(|p| p.file_stem().map(|n| n.to_string_lossy().into_owned()))
         .filter(|n| !without.contains(&n.as_str()))
         .collect();
@@ -306,6 +307,23 @@ mod tests {
         count.add("test the_result ... ok");
         count.add("  test result: ok. 100 passed; 0 failed; inside of a test's output");
         assert_eq!(count.line(Tier::Unit), "unit: 15 passed, 2 failed, 1 skipped");
+    }
+
+    #[test]
+    fn every_test_program_of_a_folder_is_found_but_those_left_out() {
+        let found = programs("controllers/tests", &["docs", "garage_real"]).unwrap();
+        assert!(found.chunks(2).all(|pair| pair[0] == "--test"));
+        let names: Vec<&str> = found
+            .iter()
+            .map(String::as_str)
+            .filter(|n| *n != "--test")
+            .collect();
+        // One is a folder, one of the folders is no program.
+        assert!(names.contains(&"exposure"), "{names:?}");
+        assert!(
+            !names.contains(&"support") && !names.contains(&"docs"),
+            "{names:?}"
+        );
     }
 
     fn shell(script: &str) -> (Result<()>, Count) {

@@ -630,3 +630,28 @@ async fn an_ingress_class_that_is_missing_is_said_and_followed() {
     assert_eq!(story.settle().await, ["APPLY garagebuckets/status blog -> 200"]);
     assert_eq!(story.says(), "True/Exposed: Ingress web/blog-website");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_advertised_url_is_nobodys_business_here() {
+    let mut advertised = bucket(by_ingress());
+    advertised["status"]["websiteUrl"] = json!("https://blog.site.test");
+    let mut story = Story::begin(true, &both(), [cluster(), advertised]).await;
+    story.edit(json!({"spec": {"websiteExposure": {"ingress": null, "gateway": by_route()["gateway"]}}}));
+    story.settle().await;
+    story.expose(Value::Null);
+    story.settle().await;
+    assert_eq!(story.bucket()["status"]["websiteUrl"], "https://blog.site.test");
+    let status = |call: &&reconcile_kit::testing::Call| call.user == OPERATOR && call.subresource == "status";
+    let bodies: Vec<_> = story
+        .server
+        .calls()
+        .iter()
+        .filter(status)
+        .filter_map(|call| call.body.clone())
+        .collect();
+    assert!(bodies.len() >= 3);
+    assert!(
+        bodies.iter().all(|body| !body.to_string().contains("websiteUrl")),
+        "{bodies:#?}"
+    );
+}

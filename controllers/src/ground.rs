@@ -1,16 +1,15 @@
 //! What all controllers of the operator stand on: one client, shared watches, presence, lease, metrics, supervisor; and
 //! how the cache of a kind that may come and go is kept. No decision of any controller lives here.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use futures::FutureExt;
 use kube::Client;
 use reconcile_kit::{
     ApiKind, ErrorClass,
     layers::leader_gate::Lease,
     runtime::{
         Handle, Metrics, Scope, WatchHub,
-        hub::{Cached, WatchGuard},
+        hub::Cached,
         presence::{ApiState, Presence},
         supervisor::Supervisor,
     },
@@ -49,24 +48,9 @@ pub struct Ground {
 impl Ground {
     /// Runs the cache of a kind while it is served, and wakes every bucket when that changes.
     pub fn optional<K: Cached>(&self, kind: ApiKind, handle: &Handle<K>, wake: &Arc<dyn Fn() + Send + Sync>) {
-        let guard: Arc<Mutex<Option<WatchGuard>>> = Arc::default();
-        let (started, stopped) = (Arc::clone(&guard), guard);
-        let handle = handle.clone();
         let wake = Arc::clone(wake);
-        let put = |slot: &Mutex<Option<WatchGuard>>, value| {
-            // What was there is dropped outside the lock: stopping a watch tells listeners.
-            let old = std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), value);
-            drop(old);
-        };
-        self.supervisor.supervise_kind(
-            kind,
-            move || {
-                put(&started, Some(handle.start()));
-                complete(&handle).boxed()
-            },
-            move || put(&stopped, None),
-            move |_: ApiState| wake(),
-        );
+        self.supervisor
+            .supervise_watch(kind, handle, move |_: ApiState| wake());
     }
 }
 

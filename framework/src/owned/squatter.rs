@@ -16,7 +16,7 @@ use kube::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::memory::ChildKey;
-use crate::Child;
+use crate::{Child, runtime::pace::paced};
 
 /// How many names are watched at the most.
 pub const MAX_WATCHES: usize = 256;
@@ -115,7 +115,7 @@ fn whose(meta: &ObjectMeta) -> ObjectMeta {
 
 async fn run(client: Client, key: ChildKey, wake: Wake, seen: Seen) {
     let api: Api<PartialObjectMeta<DynamicObject>> =
-        Api::namespaced_with(client, &key.namespace, &key.kind.api_resource());
+        Api::namespaced_with(paced(&client, false), &key.namespace, &key.kind.api_resource());
     let config = watcher::Config::default().fields(&format!("metadata.name={}", key.name));
     let wake = || wake(&key.namespace, &key.owner);
     let first = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();

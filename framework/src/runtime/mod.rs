@@ -12,7 +12,7 @@ pub mod hub;
 pub mod jitter;
 pub mod leadership;
 pub mod metrics;
-mod pace;
+pub(crate) mod pace;
 pub mod presence;
 pub mod probes;
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! Writes own status by server-side apply on `/status`, guarded by the resourceVersion that was planned from and never
-//! by force: a condition that another manager owns is not ours to overwrite.
+//! Writes own status by server-side apply on `/status`, guarded by the resourceVersion that was planned from and not by
+//! force: a condition that another manager owns is not ours to overwrite. What stands under our own manager's name by
+//! plain updates (an older release, an early status field) is ours.
 
 use async_trait::async_trait;
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time},
     jiff::Timestamp,
 };
-use kube::Client;
+use kube::{Client, core::Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -135,6 +136,17 @@ fn failed(target: Target<'_>, error: &kube::Error) -> StatusError {
     ))
 }
 
+/// Every conflicting field belongs to our own manager's name: the API server tells updates and applies apart.
+fn is_with_ourselves(status: &Status, manager: &str) -> bool {
+    let causes = status.details.as_ref().map_or(&[][..], |d| d.causes.as_slice());
+    let ours = format!("conflict with \"{manager}\"");
+    status.code == 409
+        && !causes.is_empty()
+        && causes
+            .iter()
+            .all(|c| c.reason == "FieldManagerConflict" && c.message.starts_with(&ours))
+}
+
 /// The paths that a "field not declared in schema" answer names.
 fn undeclared(message: &str) -> Vec<String> {
     message
@@ -159,10 +171,14 @@ impl StatusWriter for KubeStatusWriter {
             "metadata": {"name": target.name, "namespace": target.namespace, "resourceVersion": version},
             "status": body,
         });
-        answered(
-            target,
-            api::apply_status(&self.0, target, contract.manager, false, &body).await,
-        )
+        let apply = |force| api::apply_status(&self.0, target, contract.manager, force, &body);
+        let answer = match apply(false).await {
+            Err(kube::Error::Api(status)) if is_with_ourselves(&status, contract.manager) => {
+                apply(true).await
+            }
+            answer => answer,
+        };
+        answered(target, answer)
     }
 
     async fn remove(

@@ -551,6 +551,31 @@ async fn a_condition_of_another_manager_is_refused_once_and_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_status_that_an_older_release_wrote_by_update_under_our_name_is_ours() {
+    let server = server();
+    server.create(site("a", "map", "one"));
+    let resource = common::SITE.api_resource();
+    let api: Api<DynamicObject> = Api::namespaced_with(server.client(), "shop", &resource);
+    let params = PatchParams {
+        field_manager: Some("lab-status".into()),
+        ..PatchParams::default()
+    };
+    let old = Patch::Merge(status_of("Ready", "AsItWasCalledThen"));
+    api.patch_status("a", &params, &old).await.unwrap();
+    let _operator = Operator::start(&server);
+    let mark = server.mark();
+    until_ready(&server, "a", "True/Placed").await;
+    quiet(&server).await;
+    let refused = "APPLY example.org/v1 sites/status shop/a by lab-status -> 409";
+    assert_eq!(lines(&server, mark), [CREATED, refused, STATUS, EVENT]);
+    // What had the same value then (the generation) is shared until it changes for the first time.
+    let asked = cost(&server, || change(&server, json!({"text": "two"}))).await;
+    assert_eq!(asked, [CHANGED, refused, STATUS]);
+    let asked = cost(&server, || change(&server, json!({"text": "three"}))).await;
+    assert_eq!(asked, [CHANGED, STATUS], "once per field");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_condition_and_field_in_which_an_older_manager_holds_a_share_are_removed() {
     let (server, _operator) = placed().await;
     // Given: an older release applied the very same status, so that dropping ours leaves its share.

@@ -62,9 +62,13 @@ use reconcile_kit::{
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, util::BoxCloneSyncService};
 use tracing::{
-    Event, Id, Metadata as SpanMetadata, Subscriber,
+    Id,
     field::{Field, Visit},
     span::{Attributes, Record},
+};
+use tracing_subscriber::{
+    layer::{Context, SubscriberExt},
+    registry,
 };
 
 // ---- the stack as a list ----
@@ -467,6 +471,23 @@ struct Spans {
     counted: Arc<Mutex<bool>>,
     metrics: Metrics,
 }
+
+impl Spans {
+    /// Runs with the spans of this world kept.
+    fn keep<T>(world: &World, run: impl FnOnce() -> T) -> (T, Self) {
+        let spans = Self {
+            said: Arc::default(),
+            counted: Arc::default(),
+            metrics: world.metrics.clone(),
+        };
+        let result = tracing::subscriber::with_default(registry().with(spans.clone()), run);
+        (result, spans)
+    }
+    fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+}
+
 struct Said<'a>(&'a Spans);
 impl Visit for Said<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
@@ -477,21 +498,15 @@ impl Visit for Said<'_> {
             .push(format!("{}={value:?}", field.name()));
     }
 }
-impl Subscriber for Spans {
-    fn enabled(&self, metadata: &SpanMetadata<'_>) -> bool {
-        metadata.is_span() && metadata.name() == "reconcile"
-    }
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Spans {
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
         span.record(&mut Said(self));
-        Id::from_u64(1)
     }
-    fn record(&self, _: &Id, values: &Record<'_>) {
+    fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
         values.record(&mut Said(self));
     }
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {
+    fn on_exit(&self, _: &Id, _: Context<'_, S>) {
         *self.counted.lock().unwrap() = self.metrics.encode().contains("result=\"done\"} 1");
     }
 }
@@ -537,21 +552,10 @@ fn failed_as(end: &Option<End>, class: ErrorClass) -> bool {
     matches!(end, Some(Ok(Outcome::Failed { class: c, .. })) if *c == class)
 }
 
-fn traced(mode: &'static str, slots: &[Slot]) -> Result<(Option<End>, Vec<String>, bool), Broken> {
-    let world = world(mode);
-    let spans = Spans {
-        said: Arc::default(),
-        counted: Arc::default(),
-        metrics: world.metrics.clone(),
-    };
-    let end = tracing::subscriber::with_default(spans.clone(), || once(&world, slots))?;
-    let said = spans.said.lock().unwrap().clone();
-    let counted = *spans.counted.lock().unwrap();
-    Ok((end, said, counted))
-}
-
 fn the_trace_ends_with_the_final_outcome(slots: &[Slot]) -> Result<(), Broken> {
-    let (_, said, _) = traced("plan-fails", slots)?;
+    let world = world("plan-fails");
+    let (end, spans) = Spans::keep(&world, || once(&world, slots));
+    let said = end.map(|_| spans.said())?;
     let all = [
         "outcome=\"error\"",
         "error.class=\"transient\"",
@@ -560,9 +564,26 @@ fn the_trace_ends_with_the_final_outcome(slots: &[Slot]) -> Result<(), Broken> {
     must(all.iter().all(|want| said.iter().any(|s| s == want)), said)
 }
 
+fn the_trace_knows_how_often_it_failed_before(slots: &[Slot]) -> Result<(), Broken> {
+    let world = world("plan-fails");
+    let stack = world.stack(slots).map_err(|_| "does not compile".to_owned())?;
+    let twice = async {
+        run(&stack, &world).await?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        run(&stack, &world).await
+    };
+    let (end, spans) = Spans::keep(&world, || on_paused_clock(twice));
+    let said = end.map(|_| spans.said())?;
+    must(
+        said.iter().filter(|s| s.starts_with("attempt")).eq(["attempt=1"]),
+        said,
+    )
+}
+
 fn the_trace_covers_the_counting(slots: &[Slot]) -> Result<(), Broken> {
-    let (_, said, counted) = traced("fine", slots)?;
-    must(counted, said)
+    let world = world("fine");
+    let (end, spans) = Spans::keep(&world, || once(&world, slots));
+    must(*spans.counted.lock().unwrap(), end)
 }
 
 fn a_failure_is_counted_with_its_class(slots: &[Slot]) -> Result<(), Broken> {
@@ -769,6 +790,7 @@ macro_rules! properties {
 /// What holds for every stack.
 const COMMON: &[Property] = properties![
     the_trace_ends_with_the_final_outcome,
+    the_trace_knows_how_often_it_failed_before,
     the_trace_covers_the_counting,
     a_failure_is_counted_with_its_class,
     a_trigger_that_waits_out_its_back_off_is_counted,

@@ -33,8 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 // ---- a crash between any two writes ----
 
+type Step = (&'static str, fn(&ApiServer));
+
 /// What people do, step by step. Each step leaves the operator something to write.
-const STEPS: &[(&str, fn(&ApiServer))] = &[
+const STEPS: &[Step] = &[
     ("two sites", |server| {
         server.create(site("a", "map", "one"));
         server.create(site("b", "ingress", "b.example.org"));

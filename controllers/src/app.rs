@@ -1,7 +1,7 @@
 //! The operator as a whole: clients, caches, leadership, presence, controllers, endpoints; started and stopped in the
 //! right order. What a flag means is told by `cli`; what a controller does, by its own folder.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use kube::{Client, Config, client::ClientBuilder};
 use reconcile_kit::ReconcileError;
@@ -10,7 +10,7 @@ use reconcile_kit::runtime::{
     hub::ListenGuard,
     leadership::{Leadership, LeaseConfig, lease_client},
     presence::{Origin, Presence},
-    probes::{Probes, ServeError, Server, serve_metrics, serve_probes},
+    probes::{Endpoint, Probes, Server, metrics_router, probe_router},
     supervisor::Supervisor,
     write_guard::WriteGuard,
 };
@@ -156,22 +156,17 @@ impl App {
         })
     }
 
-    /// Opens probes and metrics.
-    pub async fn serve(
-        &self,
-        probes: SocketAddr,
-        metrics: SocketAddr,
-        stop: &CancellationToken,
-    ) -> Result<(Server, Server), ServeError> {
+    /// Serves probes and metrics.
+    pub fn serve(&self, probes: Endpoint, metrics: Endpoint, stop: &CancellationToken) -> (Server, Server) {
         let told = Probes {
             supervisor: self.supervisor.clone(),
             hub: self.hub.clone(),
             leadership: self.leadership.clone(),
         };
-        Ok((
-            serve_probes(probes, told, stop.clone()).await?,
-            serve_metrics(metrics, self.metrics.clone(), stop.clone()).await?,
-        ))
+        (
+            probes.serve(probe_router(told), stop.clone()),
+            metrics.serve(metrics_router(self.metrics.clone()), stop.clone()),
+        )
     }
 
     /// Finishes what runs, then gives the lease back.

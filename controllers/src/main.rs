@@ -2,15 +2,14 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use routewright::cli::{self, Cli, Command, Failure};
+use routewright::cli::{self, Command, Failure};
 
 // glibc keeps what a relist needed for a moment.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = cli::parse(std::env::args_os()).and_then(|cli| match cli.command {
         Command::Run(args) => tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -21,7 +20,7 @@ fn main() -> ExitCode {
             cli::version();
             Ok(())
         }
-    };
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,10 +1,11 @@
 //! The command line. Each command has a file; `main` only parses and dispatches.
 
+pub mod connect;
 pub mod crds;
 pub mod logging;
 pub mod run;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 /// Website exposure for Garage buckets, and Gateway API on Tyk.
 #[derive(Debug, Parser)]
@@ -58,6 +59,25 @@ impl Failure {
             code: 1,
         }
     }
+}
+
+/// The command line, or what ends the process: help is printed as it is, a wrong use becomes one line.
+pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, Failure> {
+    Cli::try_parse_from(words).map_err(|error| {
+        // Help and version: to standard output, a success.
+        if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            error.exit();
+        }
+        let text = error.to_string();
+        let said: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+            .filter(|line| !line.is_empty())
+            .collect();
+        let said = said.join(" ");
+        Failure::usage(format!("{}; try --help", said.trim_start_matches("error: ")))
+    })
 }
 
 /// `routewright version`

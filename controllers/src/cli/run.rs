@@ -4,27 +4,31 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::{ArgAction, Args};
-use kube::Config;
-use reconcile_kit::runtime::{Metrics, Scope};
+use kube::Client;
+use reconcile_kit::runtime::{
+    Metrics, Scope,
+    probes::{Endpoint, ServeError},
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, logging};
+use super::{Failure, connect, logging};
 use crate::app::{self, App, METRICS_PREFIX, Options};
+use crate::garage::admin::AdminHttp;
 
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// Make Ingresses for buckets that ask for one. Off: no right on Ingresses is needed and none is looked at.
-    #[arg(long, env = "ENABLE_INGRESS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_INGRESS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_ingress: bool,
 
     /// Make HTTPRoutes for buckets that ask for one. Off: no right on HTTPRoutes is needed and none is looked at.
-    #[arg(long, env = "ENABLE_GATEWAY_API", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_GATEWAY_API", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_gateway_api: bool,
 
     /// Manage buckets in Garage too. Off: another operator does, and only exposure is done here.
-    #[arg(long, env = "ENABLE_GARAGE_BUCKETS", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_GARAGE_BUCKETS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_garage_buckets: bool,
 
     /// Namespaces to look at, separated by commas; empty for all.
@@ -37,35 +41,50 @@ pub struct RunArgs {
     pub watch_namespaces: Vec<String>,
 
     /// DNS domain of the cluster.
-    #[arg(long, env = "CLUSTER_DOMAIN", default_value = "cluster.local")]
+    #[arg(
+        long,
+        env = "CLUSTER_DOMAIN",
+        value_name = "DOMAIN",
+        default_value = "cluster.local"
+    )]
     pub cluster_domain: String,
 
     /// Reconciles at once per controller.
-    #[arg(long, env = "CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, env = "CONCURRENCY", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
 
     /// Name of this installation: the label app.kubernetes.io/instance of everything it makes, and the name of its Lease.
-    #[arg(long, env = "INSTANCE", default_value = "routewright")]
+    #[arg(long, env = "INSTANCE", value_name = "NAME", default_value = "routewright")]
     pub instance: String,
 
     /// Act only while holding a Lease, so that several replicas can run.
-    #[arg(long, env = "LEADER_ELECT", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+    #[arg(long, env = "LEADER_ELECT", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
     pub leader_elect: bool,
 
     /// Where metrics are served.
-    #[arg(long, env = "METRICS_ADDR", default_value = "0.0.0.0:8080")]
+    #[arg(
+        long,
+        env = "METRICS_ADDR",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:8080"
+    )]
     pub metrics_addr: SocketAddr,
 
     /// Where /livez and /readyz are served.
-    #[arg(long, env = "PROBE_ADDR", default_value = "0.0.0.0:8081")]
+    #[arg(
+        long,
+        env = "PROBE_ADDR",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:8081"
+    )]
     pub probe_addr: SocketAddr,
 
     /// Form of the log lines.
-    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t)]
+    #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: logging::Format,
 
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,kube_client=debug.
-    #[arg(long, env = "LOG_LEVEL", default_value = "info")]
+    #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
 
     /// File with PEM certificates that are trusted besides the system's, for Garage's Admin API.
@@ -103,6 +122,12 @@ impl RunArgs {
                 self.instance
             )));
         }
+        if !self.cluster_domain.split('.').all(is_label) {
+            return Err(Failure::usage(format!(
+                "--cluster-domain {:?}: is not a DNS domain such as cluster.local",
+                self.cluster_domain
+            )));
+        }
         Ok(Options {
             enable_ingress: self.enable_ingress,
             enable_gateway_api: self.enable_gateway_api,
@@ -124,9 +149,12 @@ impl RunArgs {
         let Some(path) = &self.extra_ca_file else {
             return Ok(None);
         };
-        let read = std::fs::read(path);
-        read.map(Some)
-            .map_err(|error| Failure::usage(format!("--extra-ca-file {}: {error}", path.display())))
+        let failed = |why: String| Failure::usage(format!("--extra-ca-file {}: {why}", path.display()));
+        let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        match AdminHttp::new(Some(&pem)) {
+            Ok(_) => Ok(Some(pem)),
+            Err(error) => Err(failed(error.to_string())),
+        }
     }
 
     /// Unique per process: a Pod that is restarted in place must not take its own old lease for granted.
@@ -149,19 +177,24 @@ fn is_label(text: &str) -> bool {
 pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let options = args.options()?;
     logging::start(args.log_format, &args.log_level)?;
-    let config = Config::infer().await.map_err(|error| {
-        Failure::usage(format!(
-            "no usable Kubernetes configuration: {}; run inside a Pod, or point KUBECONFIG to a valid file",
-            one_line(&error)
-        ))
-    })?;
+    let config = connect::config().await?;
+    let unusable =
+        |error: kube::Error| Failure::usage(format!("no Kubernetes client: {}", connect::one_line(&error)));
+    // Before anything starts: certificates of the configuration are read here.
+    drop(Client::try_from(config.clone()).map_err(unusable)?);
+    let busy = |error: ServeError| Failure::usage(error.to_string());
+    let probes = Endpoint::open("--probe-addr", args.probe_addr)
+        .await
+        .map_err(busy)?;
+    let scrapes = Endpoint::open("--metrics-addr", args.metrics_addr)
+        .await
+        .map_err(busy)?;
     let metrics = Metrics::new(METRICS_PREFIX);
     let lease = args
         .leader_elect
         .then(|| app::lease_config(&args.pod_namespace, &args.instance, &args.identity()));
     let leadership = app::leadership(&config, lease, &metrics);
-    let client = app::client(&config, &metrics, &leadership)
-        .map_err(|error| Failure::usage(format!("no Kubernetes client: {}", one_line(&error))))?;
+    let client = app::client(&config, &metrics, &leadership).map_err(unusable)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         api_server = %config.cluster_url,
@@ -173,10 +206,7 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let operator =
         App::start(client, leadership, metrics, &options).map_err(|error| Failure::usage(error.message))?;
-    let _servers = operator
-        .serve(args.probe_addr, args.metrics_addr, &stop)
-        .await
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    let _servers = operator.serve(probes, scrapes, &stop);
     let name = stop_signal().await?;
     tracing::info!(signal = name, "stopping: finishing what runs");
     if tokio::time::timeout(STOP_LIMIT, operator.shutdown())
@@ -198,19 +228,4 @@ async fn stop_signal() -> Result<&'static str, Failure> {
         _ = terminate.recv() => Ok("SIGTERM"),
         _ = interrupt.recv() => Ok("SIGINT"),
     }
-}
-
-/// An error and its causes in one line.
-fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = inner.source();
-    }
-    text.replace('\n', " ")
 }

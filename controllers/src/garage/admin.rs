@@ -666,7 +666,7 @@ impl AdminHttp {
                 let certificates = Certificate::from_pem_bundle(pem)
                     .map_err(|e| HttpError(format!("extra CA bundle: {}", chain(&e))))?;
                 if certificates.is_empty() {
-                    return Err(HttpError("extra CA bundle: no PEM certificate in it".to_owned()));
+                    return Err(HttpError("no PEM certificate in it".to_owned()));
                 }
                 certificates
             }

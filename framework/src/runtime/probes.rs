@@ -105,26 +105,52 @@ pub async fn serve(
     router: Router,
     stop: CancellationToken,
 ) -> Result<Server, ServeError> {
-    let failed = |source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::AddrInUse => ServeError::InUse { what, address },
-        _ => ServeError::Other {
+    Ok(Endpoint::open(what, address).await?.serve(router, stop))
+}
+
+/// An address that is held and does not answer yet: a port in use is known before anything else starts.
+#[derive(Debug)]
+pub struct Endpoint {
+    what: &'static str,
+    /// Where it listens (the port that was given if port 0 was asked for).
+    pub address: SocketAddr,
+    listener: TcpListener,
+}
+
+impl Endpoint {
+    /// Takes the address; `what` it is for, in errors.
+    pub async fn open(what: &'static str, address: SocketAddr) -> Result<Self, ServeError> {
+        let failed = |source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::AddrInUse => ServeError::InUse { what, address },
+            _ => ServeError::Other {
+                what,
+                address,
+                source,
+            },
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
             what,
             address,
-            source,
-        },
-    };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    let task = tokio::spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-        if let Err(error) = served.await {
-            tracing::error!(%address, "the {what} endpoint ended: {error}");
+            listener,
+        })
+    }
+
+    /// Answers from now on, until `stop`.
+    pub fn serve(self, router: Router, stop: CancellationToken) -> Server {
+        let (what, address) = (self.what, self.address);
+        let task = tokio::spawn(async move {
+            let served = axum::serve(self.listener, router).with_graceful_shutdown(stop.cancelled_owned());
+            if let Err(error) = served.await {
+                tracing::error!(%address, "the {what} endpoint ended: {error}");
+            }
+        });
+        Server {
+            address,
+            _task: AbortOnDropHandle::new(task),
         }
-    });
-    Ok(Server {
-        address,
-        _task: AbortOnDropHandle::new(task),
-    })
+    }
 }
 
 async fn livez(Extract(probes): Extract<Arc<Probes>>) -> Response {

@@ -1,0 +1,398 @@
+//! The program itself: what it says and how it ends on wrong input, and what it tells about a cluster that lacks
+//! something. The API server is the in-process one behind a socket.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::{
+    fs,
+    io::Read as _,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use axum::Router;
+use axum::extract::Request;
+use kube::client::Body;
+use reconcile_kit::testing::ApiServer;
+use tower::ServiceExt as _;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_routewright");
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("routewright-cli-{}-{n}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A good kubeconfig for a server without encryption.
+    fn kubeconfig(&self, server: &str) -> PathBuf {
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: x, clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}], \
+             users: [{{name: u, user: {{}}}}], contexts: [{{name: x, context: {{cluster: c, user: u}}}}]}}"
+        );
+        self.file("kubeconfig", &text)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program with nothing of the developer's environment, and ports that nobody else has.
+fn program(kubeconfig: Option<&Path>, words: &[&str]) -> Command {
+    let mut c = Command::new(PROGRAM);
+    c.env_clear().env("HOME", "/nonexistent");
+    if let Some(file) = kubeconfig {
+        c.env("KUBECONFIG", file);
+    }
+    c.env("METRICS_ADDR", "127.0.0.1:0")
+        .env("PROBE_ADDR", "127.0.0.1:0");
+    c.args(words).stdin(Stdio::null());
+    c
+}
+
+/// Runs it to its end; kills it and fails when there is none.
+fn ended(mut c: Command) -> Output {
+    let mut child = c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + LIMIT;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("it runs on: {:?}", child.wait_with_output().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// The one line that a refused start ends with.
+fn complaint(c: Command) -> String {
+    let out = ended(c);
+    let (stdout, stderr) = (
+        String::from_utf8(out.stdout).unwrap(),
+        String::from_utf8(out.stderr).unwrap(),
+    );
+    assert_eq!(out.status.code(), Some(2), "{stderr}");
+    assert_eq!(stdout, "");
+    assert_eq!(stderr.lines().count(), 1, "one line, not:\n{stderr}");
+    let said = stderr.trim_end().strip_prefix("routewright: ");
+    said.unwrap_or_else(|| panic!("{stderr}")).to_owned()
+}
+
+#[track_caller]
+fn says(line: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(line.contains(part), "no {part:?} in: {line}");
+    }
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_named_with_the_reason() {
+    let folder = Folder::new();
+    let good = fs::read_to_string(folder.kubeconfig("http://127.0.0.1:9")).unwrap();
+    let cases = [
+        ("unclosed", "a: [b".to_owned(), "line 1"),
+        ("text", "just text".to_owned(), "failed to parse"),
+        ("empty", String::new(), "current context"),
+        (
+            "context",
+            good.replace("current-context: x", "current-context: other"),
+            "other",
+        ),
+        ("address", good.replace("http://127.0.0.1:9", "no address"), "url"),
+    ];
+    for (name, text, why) in cases {
+        let file = folder.file(name, &text);
+        let line = complaint(program(Some(&file), &["run"]));
+        says(&line, &["KUBECONFIG", &file.display().to_string(), why]);
+    }
+    // A certificate file that is not there is known when the client is made.
+    let file = folder.file(
+        "certificate",
+        &good.replace("user: {}", "user: {client-certificate: /nonexistent/crt}"),
+    );
+    says(&complaint(program(Some(&file), &["run"])), &["/nonexistent/crt"]);
+    says(
+        &complaint(program(Some(Path::new("/nonexistent/config")), &["run"])),
+        &["KUBECONFIG /nonexistent/config", "No such file"],
+    );
+    // Neither a file nor a Pod
+    says(
+        &complaint(program(None, &["run"])),
+        &["KUBECONFIG is not set", "no Pod"],
+    );
+    // A file that is set and wrong is not passed over for the account of a Pod
+    let mut in_a_pod = program(Some(Path::new("/nonexistent/config")), &["run"]);
+    in_a_pod
+        .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        .env("KUBERNETES_SERVICE_PORT", "9");
+    says(&complaint(in_a_pod), &["KUBECONFIG /nonexistent/config"]);
+}
+
+#[test]
+fn a_wrong_flag_or_value_is_named() {
+    let folder = Folder::new();
+    let config = folder.kubeconfig("http://127.0.0.1:9");
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["walk"], &["'walk'", "--help"]),
+        (
+            &["run", "--leader-elct"],
+            &["'--leader-elct'", "'--leader-elect'"],
+        ),
+        (&["run", "--concurrency", "0"], &["--concurrency", "1..=256"]),
+        (
+            &["run", "--enable-ingress=maybe"],
+            &["--enable-ingress", "maybe", "true, false"],
+        ),
+        (&["run", "--metrics-addr", "here"], &["--metrics-addr", "'here'"]),
+        (&["run", "--log-format", "xml"], &["--log-format", "text, json"]),
+        (
+            &["run", "--log-level", "chatty"],
+            &["--log-level", "chatty", "debug"],
+        ),
+        (
+            &["run", "--log-level", "a=b=c"],
+            &["--log-level", "a=b=c", "debug"],
+        ),
+        (
+            &["run", "--watch-namespaces", "web,B_c"],
+            &["--watch-namespaces", "B_c"],
+        ),
+        (&["run", "--instance", "B_c"], &["--instance", "B_c"]),
+        (
+            &["run", "--cluster-domain", "no domain"],
+            &["--cluster-domain", "no domain", "cluster.local"],
+        ),
+    ];
+    for (words, parts) in cases {
+        says(&complaint(program(Some(&config), words)), parts);
+    }
+    // An environment variable is named by its flag
+    let mut c = program(Some(&config), &["run"]);
+    c.env("ENABLE_GATEWAY_API", "perhaps");
+    says(&complaint(c), &["--enable-gateway-api", "perhaps"]);
+}
+
+#[test]
+fn a_bundle_without_certificates_is_named() {
+    let folder = Folder::new();
+    let config = folder.kubeconfig("http://127.0.0.1:9");
+    let empty = folder.file("empty.pem", "");
+    let half = folder.file(
+        "half.pem",
+        "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n",
+    );
+    for (file, why) in [
+        (Path::new("/nonexistent/ca.pem"), "No such file"),
+        (&folder.0, "directory"),
+        (&empty, "no PEM certificate"),
+        (&half, "certificate"),
+    ] {
+        let shown = file.display().to_string();
+        let line = complaint(program(Some(&config), &["run", "--extra-ca-file", &shown]));
+        says(&line, &["--extra-ca-file", &shown, why]);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_before_anything_is_started() {
+    let folder = Folder::new();
+    let config = folder.kubeconfig("http://127.0.0.1:9");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--metrics-addr", "--probe-addr"] {
+        let line = complaint(program(Some(&config), &["run", flag, &address]));
+        says(&line, &[flag, &address, "in use"]);
+    }
+}
+
+#[test]
+fn crds_and_version_are_those_of_this_build() {
+    let text = |words: &[&str]| {
+        let out = ended(program(None, words));
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    // Given the committed files, then `crds` prints them one after the other
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/yaml");
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    let committed: String = files
+        .iter()
+        .map(|f| format!("---\n{}\n", fs::read_to_string(f).unwrap().trim_end()))
+        .collect();
+    assert!(files.len() >= 3);
+    assert_eq!(text(&["crds"]), committed);
+    let version = text(&["version"]);
+    assert!(version.starts_with(concat!("routewright ", env!("CARGO_PKG_VERSION"), "\n")));
+    assert!(version.contains("GarageBucket v1beta1"), "{version}");
+    // And help speaks of every command and of flags with their variables
+    let help = text(&["--help"]);
+    assert!(
+        ["run", "crds", "version"].iter().all(|c| help.contains(c)),
+        "{help}"
+    );
+    let help = text(&["run", "--help"]);
+    says(
+        &help,
+        &[
+            "--enable-ingress",
+            "ENABLE_INGRESS",
+            "Off: no right on Ingresses is needed",
+        ],
+    );
+}
+
+// --- a cluster that lacks something ----------------------------------------------------------------------------
+
+/// The in-process API server behind a socket, until the runtime ends.
+async fn on_a_socket(server: &ApiServer) -> SocketAddr {
+    let service = server.service_as("operator");
+    let router = Router::new().fallback(move |request: Request| {
+        let service = service.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            let request = http::Request::from_parts(head, Body::from(body.to_vec()));
+            let answer = service.oneshot(request).await.unwrap();
+            answer.map(axum::body::Body::new)
+        }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+/// A running operator; killed with the test.
+struct Running {
+    child: Child,
+    probes: SocketAddr,
+}
+
+impl Running {
+    fn start(folder: &Folder, server: &str, words: &[&str]) -> Self {
+        // Free now, and so soon after hardly taken by another.
+        let probes = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config = folder.kubeconfig(server);
+        let mut c = program(Some(&config), &["run", "--leader-elect=false"]);
+        let child = c.args(words).env("PROBE_ADDR", probes.to_string());
+        let child = child.stderr(Stdio::piped()).spawn().unwrap();
+        Self { child, probes }
+    }
+
+    /// Waits until `/readyz?verbose` contains every part.
+    async fn tells(&mut self, parts: &[&str]) -> String {
+        let url = format!("http://{}/readyz?verbose", self.probes);
+        let end = Instant::now() + LIMIT;
+        let mut last = String::new();
+        while Instant::now() < end {
+            assert!(
+                self.child.try_wait().unwrap().is_none(),
+                "it has ended: {}",
+                self.log()
+            );
+            if let Ok(answer) = reqwest::get(&url).await {
+                last = answer.text().await.unwrap();
+                if parts.iter().all(|p| last.contains(p)) {
+                    return last;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not all of {parts:?} in:\n{last}\n{}", self.log());
+    }
+
+    fn log(&mut self) -> String {
+        let _ = self.child.kill();
+        let mut text = String::new();
+        if let Some(mut pipe) = self.child.stderr.take() {
+            let _ = pipe.read_to_string(&mut text);
+        }
+        text
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn without_an_api_server_it_stays_up_and_says_so() {
+    let folder = Folder::new();
+    // given nobody at the address
+    let mut operator = Running::start(&folder, "http://127.0.0.1:9", &["--enable-ingress"]);
+    // then it runs on, is not ready, and names the reason
+    operator
+        .tells(&["the API server cannot be reached", "readyz: not ready"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_missing_crd_is_named_until_it_comes() {
+    let folder = Folder::new();
+    // given a cluster without the CRDs of Garage
+    let server = ApiServer::new();
+    let address = on_a_socket(&server).await;
+    let mut operator = Running::start(&folder, &format!("http://{address}"), &["--enable-ingress"]);
+    operator
+        .tells(&[
+            "controller ingress-exposure: WaitingForApi",
+            "missing GarageBucket.garage.rajsingh.info/v1beta1",
+        ])
+        .await;
+    // when they are installed, then the same process goes on
+    for crd in routewright_crds::all().unwrap() {
+        server.create(serde_json::json!(crd));
+    }
+    operator
+        .tells(&["controller ingress-exposure: Running", "readyz: ok"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_until_it_is_given() {
+    let folder = Folder::new();
+    // given a cluster where the operator's account may not list buckets
+    let server = ApiServer::new();
+    for crd in routewright_crds::all().unwrap() {
+        server.create(serde_json::json!(crd));
+    }
+    let denied = server.deny("operator", "list", "garagebuckets");
+    let address = on_a_socket(&server).await;
+    let mut operator = Running::start(&folder, &format!("http://{address}"), &["--enable-ingress"]);
+    let told = operator
+        .tells(&["watch GarageBucket", "forbidden", "garagebuckets"])
+        .await;
+    assert!(told.contains("readyz: not ready"), "{told}");
+    // when the right is given, then the same process goes on
+    server.undeny(denied);
+    operator
+        .tells(&["controller ingress-exposure: Running", "readyz: ok"])
+        .await;
+}

@@ -15,6 +15,7 @@
 )]
 
 pub mod audit;
+pub mod bench;
 pub mod cluster;
 pub mod contour;
 pub mod demo;

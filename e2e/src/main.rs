@@ -9,7 +9,7 @@ use routewright_e2e::node::{self, Node, Options, Service, clean_stale};
 use routewright_e2e::sh::{self, say};
 use routewright_e2e::tiers::{self, Tier, Wanted};
 use routewright_e2e::tools::{PATIENCE, Part, Tools};
-use routewright_e2e::{Error, Result, demo};
+use routewright_e2e::{Error, Result, bench, demo};
 
 /// Scenarios on a real cluster, and that cluster by hand: a single-node Kubernetes in Linux namespaces of its own,
 /// without Docker. Without a command: `test cluster`.
@@ -40,6 +40,12 @@ enum What {
         /// Leave the cluster running.
         #[arg(long)]
         keep: bool,
+    },
+    /// Measure the operator against raw writes of the same objects; results in target/bench.
+    Bench {
+        /// How many buckets, one measurement each.
+        #[arg(value_name = "BUCKETS", default_values_t = [1_000, 10_000])]
+        sizes: Vec<usize>,
     },
     /// Build what a node consists of, or everything, into the cache.
     Tools {
@@ -103,6 +109,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             });
         }
         What::Demo { keep } => return show(keep),
+        What::Bench { sizes } => return measure(&sizes),
         What::Tools { all } => {
             let tools = Tools::open()?;
             let parts: &[Part] = if all { &Part::ALL } else { &Part::NODE };
@@ -199,6 +206,31 @@ fn up(name: &str, hours: u64) -> Result<Node> {
         },
     )?;
     Ok(node)
+}
+
+fn measure(sizes: &[usize]) -> Result<ExitCode> {
+    const PROFILE: &str = "E2E_PROFILE";
+    if std::env::var_os(PROFILE).is_none() {
+        // Figures are of the release build: this program again, with the profile set.
+        let program = std::env::current_exe().map_err(|source| Error::Io {
+            what: "find this program".to_owned(),
+            source,
+        })?;
+        let mut c = sh::command(program, std::env::args_os().skip(1));
+        return status(c.env(PROFILE, "release"));
+    }
+    let cluster: &'static Cluster = Box::leak(Box::new(Cluster::node(&Options {
+        name: format!("routewright-bench-{}", std::process::id()),
+        ..Options::default()
+    })?));
+    let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
+        what: "start the runtime".to_owned(),
+        source,
+    })?;
+    let done = runtime.block_on(bench::run(cluster, sizes));
+    cluster.down()?;
+    say(format!("results in {}", done?.display()));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(keep: bool) -> Result<ExitCode> {

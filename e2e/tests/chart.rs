@@ -91,9 +91,13 @@ fn each_toggle_brings_its_rights_and_nothing_else() {
             .map(|v| format!("{resource}:{v}"))
             .collect::<BTreeSet<_>>()
     };
+    let classes = ["get", "list", "watch"].map(|v| format!("networking.k8s.io/ingressclasses:{v}"));
     assert_eq!(
         more("ingress.enabled=true"),
         children("networking.k8s.io/ingresses")
+            .into_iter()
+            .chain(classes)
+            .collect()
     );
     assert_eq!(
         more("gatewayAPI.enabled=true"),

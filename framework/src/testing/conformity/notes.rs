@@ -371,7 +371,9 @@ impl Notes {
             line = line.replace(uid, &format!("UID{}", i + 1));
         }
         for version in self.versions.iter().filter(|v| v.len() > 2) {
-            line = replace_word(&line, version, "VERSION", &['-'], &['-']);
+            // On a young server a version may look like the status code of an answer.
+            let (head, tail) = line.split_at(end_of_code(&line));
+            line = format!("{head}{}", replace_word(tail, version, "VERSION", &['-'], &['-']));
         }
         self.lines.push(line);
     }
@@ -537,6 +539,20 @@ fn sorted(value: &Value) -> String {
         }
         Value::Array(items) => format!("[{}]", items.iter().map(sorted).collect::<Vec<_>>().join(",")),
         other => other.to_string(),
+    }
+}
+
+/// Where the status code of an answer ends (`label -> 404 …`, `label -> ERROR 410 …`); 0 for other lines.
+fn end_of_code(line: &str) -> usize {
+    let Some((label, answer)) = line.split_once(" -> ") else {
+        return 0;
+    };
+    let words = answer.strip_prefix("ERROR ").unwrap_or(answer);
+    let digits = words.chars().take_while(char::is_ascii_digit).count();
+    if digits == 3 {
+        label.len() + " -> ".len() + (answer.len() - words.len()) + digits
+    } else {
+        0
     }
 }
 

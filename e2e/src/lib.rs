@@ -28,6 +28,7 @@ pub mod node;
 pub mod operator;
 pub mod s3;
 pub mod sh;
+pub mod stage;
 pub mod tiers;
 pub mod tools;
 pub mod wait;

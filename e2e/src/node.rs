@@ -518,10 +518,30 @@ impl Node {
     /// # Errors
     /// When it cannot be started.
     pub fn start(&self, service: Service) -> Result<()> {
+        if service == Service::Apiserver {
+            self.api_port_free()?;
+        }
         let log = self.state.join("log").join(format!("{}.log", service.name()));
         let process = self.spawn(self.service(service), &log)?;
         let file = self.state.join("pid").join(service.name());
         fs::write(&file, serde_json::to_string(&process).unwrap_or_default()).at("write", &file)
+    }
+
+    /// Waits until nobody listens on the API server's port: a killed one is gone before the last of its threads is.
+    fn api_port_free(&self) -> Result<()> {
+        let (Ok(ns), Ok(to)) = (self.netns(), format!("{}:6443", addr::NODE).parse()) else {
+            return Ok(());
+        };
+        let what = "the port of the API server is free";
+        wait_for(
+            what,
+            Duration::from_secs(20),
+            Duration::from_millis(20),
+            || match ns.connect(to, Duration::from_millis(200)) {
+                Err(_) => Ok(()),
+                Ok(_) => Err("somebody listens on it".to_owned()),
+            },
+        )
     }
 
     /// Sends a signal to a service.

@@ -21,7 +21,10 @@ use crate::exposure::{
     caches::{BUCKETS, CLUSTERS, Caches, GRANTS},
     controllers::{self as exposure, Flags},
 };
-use crate::{garage::controllers as garage, ground::Ground};
+use crate::{
+    garage::{access::Access, controllers as garage},
+    ground::Ground,
+};
 
 /// Value of `app.kubernetes.io/managed-by` on everything that the operator makes.
 pub const MANAGED_BY: &str = "routewright";
@@ -110,6 +113,20 @@ impl App {
         metrics: Metrics,
         options: &Options,
     ) -> Result<Self, ReconcileError> {
+        Self::start_with(client, leadership, metrics, options, None)
+    }
+
+    /// The same with another way to Garage's Admin API than HTTP, for tests.
+    ///
+    /// # Errors
+    /// An option that cannot be used.
+    pub fn start_with(
+        client: Client,
+        leadership: Leadership,
+        metrics: Metrics,
+        options: &Options,
+        access: Option<Arc<dyn Access>>,
+    ) -> Result<Self, ReconcileError> {
         let hub = WatchHub::new(client.clone(), metrics.clone());
         let presence = Presence::start(&client, &hub, &metrics, kinds(options));
         let supervisor = Supervisor::new(presence.clone(), leadership.clone(), metrics.clone());
@@ -144,6 +161,7 @@ impl App {
             options.enable_garage_buckets,
             &options.cluster_domain,
             options.extra_ca.as_deref(),
+            access,
         )?;
         Ok(Self {
             hub,

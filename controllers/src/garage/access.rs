@@ -15,7 +15,7 @@ use routewright_crds::GarageCluster;
 use tokio::time::Instant;
 
 use super::{
-    admin::{AdminClient, AdminHttp, Endpoint, Fenced, GarageAdmin},
+    admin::{AdminClient, AdminHttp, Endpoint, Fenced, GarageAdmin, Token},
     handle::{
         HandleReason, HandleSpec, HandleTarget, HandleVerdict, TokenRef, TokenState, handle_phase, target,
         token_state,
@@ -86,12 +86,14 @@ pub trait Access: Send + Sync + 'static {
     async fn admin(&self, cluster: &GarageCluster, fresh: bool) -> Result<Arc<dyn GarageAdmin>, NoAccess>;
 }
 
-/// [`Access`] by HTTP and Secrets.
+/// From an address and a token to a client of the Admin API there.
+pub type Connect = Arc<dyn Fn(Endpoint, Token) -> Result<Arc<dyn GarageAdmin>, NoAccess> + Send + Sync>;
+
+/// [`Access`] by Secrets and, unless told otherwise, HTTP.
 pub struct HttpAccess {
     client: Client,
-    http: AdminHttp,
     cluster_domain: String,
-    may_write: Arc<dyn Fn() -> bool + Send + Sync>,
+    connect: Connect,
     known: Mutex<HashMap<(String, String), Known>>,
 }
 
@@ -109,11 +111,23 @@ impl HttpAccess {
         cluster_domain: &str,
         may_write: Arc<dyn Fn() -> bool + Send + Sync>,
     ) -> Self {
+        let connect = move |endpoint, token| {
+            let client = AdminClient::new(http.clone(), endpoint, token).map_err(|fault| NoAccess {
+                reason: HandleReason::InvalidToken,
+                message: fault.to_string(),
+            })?;
+            let admin: Arc<dyn GarageAdmin> = Arc::new(Fenced::new(client, Arc::clone(&may_write)));
+            Ok(admin)
+        };
+        Self::connecting(client, cluster_domain, Arc::new(connect))
+    }
+
+    /// Tokens are read through `client`; what is reached with them is `connect`'s to say.
+    pub fn connecting(client: Client, cluster_domain: &str, connect: Connect) -> Self {
         Self {
             client,
-            http,
             cluster_domain: cluster_domain.to_owned(),
-            may_write,
+            connect,
             known: Mutex::default(),
         }
     }
@@ -142,34 +156,44 @@ impl HttpAccess {
     }
 }
 
+/// The refusal in the words of this cluster's spec: one with tiers keeps its token under `spec.admin`.
+fn refusal(cluster: &GarageCluster, verdict: HandleVerdict) -> NoAccess {
+    let mut refused = NoAccess::from(verdict);
+    if HandleSpec::of(cluster).is_none() {
+        refused.message = refused
+            .message
+            .replace(
+                "spec.connectTo.adminTokenSecretRef",
+                "spec.admin.adminTokenSecretRef",
+            )
+            .replace("spec.connectTo.adminApiEndpoint", "Admin API of this cluster");
+    }
+    refused
+}
+
 #[async_trait]
 impl Access for HttpAccess {
     async fn admin(&self, cluster: &GarageCluster, fresh: bool) -> Result<Arc<dyn GarageAdmin>, NoAccess> {
         let spec = admin_spec(cluster, &self.cluster_domain);
-        let target = target(&spec)?;
+        let target = target(&spec).map_err(|verdict| refusal(cluster, verdict))?;
         let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
         if !fresh && let Some(admin) = self.recall(&key, &target) {
             return Ok(admin);
         }
         let state = self.token(&key.0, &target.token).await;
         let TokenState::Usable(token) = state else {
-            return Err(handle_phase(&spec, &state, None).into());
+            return Err(refusal(cluster, handle_phase(&spec, &state, None)));
         };
-        let endpoint: Endpoint = target.endpoint.clone();
-        let client = AdminClient::new(self.http.clone(), endpoint, token).map_err(|fault| NoAccess {
-            reason: HandleReason::InvalidToken,
-            message: fault.to_string(),
-        })?;
-        let admin: Arc<dyn GarageAdmin> = Arc::new(Fenced::new(client, Arc::clone(&self.may_write)));
+        let admin = (self.connect)(target.endpoint.clone(), token)?;
         let entry = Known {
             target,
             admin: Arc::clone(&admin),
             read: Instant::now(),
         };
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, entry);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Tokens of clusters that are gone, or that nobody asks for, are not kept.
+        known.retain(|_, entry| entry.read.elapsed() < TOKEN_FRESH);
+        known.insert(key, entry);
         Ok(admin)
     }
 }

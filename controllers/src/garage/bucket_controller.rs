@@ -22,8 +22,8 @@ use super::{
     access::{Access, NoAccess},
     admin::AdminErrorClass,
     bucket::{
-        DriveError, End, Known, Phase, RefusalReason, StatusProjection, Usage, Wanted, drive,
-        usage_to_publish,
+        DriveError, End, Known, Observed, Phase, RefusalReason, StatusProjection, Step, Usage, Wanted, drive,
+        next, usage_to_publish,
     },
 };
 use crate::exposure::{
@@ -150,6 +150,19 @@ pub fn plan(
     }
     let deleting = bucket.metadata.deletion_timestamp.is_some();
     let (namespace, name) = cluster_of(bucket);
+    let known = Known {
+        claimed_by,
+        ..Known::of(bucket)
+    };
+    // Retained, claimed, or never begun: whoever has nothing to ask of Garage does not wait for a cluster or a token.
+    if deleting
+        && let Step::End(end @ End::Gone) = next(&Wanted::of(bucket, None), &known, &Observed::default())
+    {
+        return Ok(Finding::Ended {
+            end: Box::new(end),
+            usage: None,
+        });
+    }
     let blocked = |reason, message: String| {
         Ok(Finding::Blocked {
             reason,
@@ -211,10 +224,6 @@ pub fn plan(
         None
     };
     let wanted = Wanted::of(bucket, web_root.as_deref());
-    let known = Known {
-        claimed_by,
-        ..Known::of(bucket)
-    };
     Ok(Finding::Work(Box::new(Work {
         cluster,
         wanted,
@@ -415,6 +424,10 @@ impl Effects<BucketPlanner> for Drive {
                 settled.released = *released;
                 return Ok(settled);
             }
+            Verdict::Report(Finding::Ended { end, .. }) => {
+                settled.released = request.deleting && **end == End::Gone;
+                return Ok(settled);
+            }
             _ => return Ok(settled),
         };
         let admin = match self.access.admin(&work.cluster, false).await {
@@ -443,6 +456,10 @@ impl Effects<BucketPlanner> for Drive {
         }
         let end = run?;
         settled.released = request.deleting && end == End::Gone;
+        if settled.released {
+            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            shown.remove(&request.object.uid().unwrap_or_default());
+        }
         let usage = match &end {
             End::Done(projection) => Some(self.usage(&request.object, projection)),
             _ => None,

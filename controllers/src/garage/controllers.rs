@@ -29,7 +29,7 @@ use reconcile_kit::{
 use routewright_crds::{GarageBucket, GarageCluster};
 
 use super::{
-    access::HttpAccess,
+    access::{Access, HttpAccess},
     admin::AdminHttp,
     bucket_controller::{self, BucketPlanner, Drive, wants_finalizer},
     cluster_controller::{self, ClusterPlanner, Probe},
@@ -51,7 +51,7 @@ impl ChildCache for Childless {
     }
 }
 
-/// Puts both Garage controllers under supervision.
+/// Puts both Garage controllers under supervision. `access` takes the place of HTTP, for tests.
 ///
 /// # Errors
 /// The extra CA bundle cannot be used.
@@ -61,17 +61,20 @@ pub fn add(
     enabled: bool,
     cluster_domain: &str,
     extra_ca: Option<&[u8]>,
+    access: Option<Arc<dyn Access>>,
 ) -> Result<Vec<ListenGuard>, ReconcileError> {
     let http = AdminHttp::new(extra_ca)
         .map_err(|error| ReconcileError::new(ErrorClass::Invalid, format!("--extra-ca-file: {error}")))?;
     let lease = Arc::clone(&ground.lease);
     let may_write = Arc::new(move || lease.held());
-    let access = Arc::new(HttpAccess::new(
-        ground.client.clone(),
-        http,
-        cluster_domain,
-        may_write,
-    ));
+    let access = access.unwrap_or_else(|| {
+        Arc::new(HttpAccess::new(
+            ground.client.clone(),
+            http,
+            cluster_domain,
+            may_write,
+        ))
+    });
     let mut listeners = Vec::new();
 
     let triggers = triggers::<GarageBucket>(ground, BucketPlanner::NAME);

@@ -8,7 +8,7 @@
     clippy::indexing_slicing
 )]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use reconcile_kit::{
     runtime::{
@@ -18,7 +18,10 @@ use reconcile_kit::{
     },
     testing::{Answer, ApiServer, Call, Mark, ResourceDef, Verb},
 };
-use routewright::app::{App, Options};
+use routewright::{
+    app::{App, Options},
+    garage::access::Access,
+};
 use serde_json::{Value, json};
 
 /// User that the operator acts as.
@@ -136,13 +139,14 @@ pub fn put(server: &ApiServer, object: Value) {
     }
 }
 
-/// Starts the operator.
-pub fn start(server: &ApiServer, options: &Options) -> App {
-    App::start(
+/// Starts the operator; `access` is its way to Garage, HTTP if none is given.
+pub fn start(server: &ApiServer, options: &Options, access: Option<Arc<dyn Access>>) -> App {
+    App::start_with(
         server.client_as(OPERATOR),
         Leadership::always(),
         Metrics::default(),
         options,
+        access,
     )
     .unwrap()
 }
@@ -273,8 +277,13 @@ pub struct Story {
     pub server: ApiServer,
     /// The operator, while it runs.
     pub operator: Option<App>,
+    /// A new way to Garage for every process; HTTP when absent.
+    access: Option<NewAccess>,
     mark: Mark,
 }
+
+/// Makes the way to Garage for one process.
+pub type NewAccess = Arc<dyn Fn(&ApiServer) -> Arc<dyn Access> + Send + Sync>;
 
 impl Story {
     /// Starts the operator on a server with these objects, and waits until it is quiet.
@@ -292,11 +301,17 @@ impl Story {
 
     /// The same on a given server. What the operator asked so far is the first answer of [`Story::settle`].
     pub async fn on(server: ApiServer, options: &Options) -> Self {
+        Self::beside(server, options, None).await
+    }
+
+    /// The same with another way to Garage than HTTP.
+    pub async fn beside(server: ApiServer, options: &Options, access: Option<NewAccess>) -> Self {
         let mark = server.mark();
-        let operator = Some(start(&server, options));
+        let operator = Some(start(&server, options, access.as_ref().map(|new| new(&server))));
         let mut story = Self {
             server,
             operator,
+            access,
             mark,
         };
         let first = story.mark;
@@ -462,7 +477,8 @@ impl Story {
     pub async fn restart(&mut self, options: &Options) -> Vec<String> {
         self.stop().await;
         self.mark = self.server.mark();
-        self.operator = Some(start(&self.server, options));
+        let access = self.access.as_ref().map(|new| new(&self.server));
+        self.operator = Some(start(&self.server, options, access));
         self.settle().await
     }
 

@@ -1,0 +1,409 @@
+//! A bucket comes, changes and goes: what is written on it, what is asked of Garage, and in which order.
+
+use std::time::Duration;
+
+use routewright::garage::admin::{BucketQuotas, WebsiteDocuments};
+use serde_json::{Value, json};
+
+use super::{support::*, world::*};
+
+/// Annotations that this operator wrote come back as a change of the object.
+const LOOKED_AGAIN: &str = "GetBucketInfo";
+const DELETED: [&str; 1] = ["PATCH(merge) garagebuckets blog -> 200"];
+
+fn status(story: &Story, field: &str) -> Value {
+    story.bucket()["status"][field].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_is_made_in_two_phases_and_then_costs_one_look_in_five_minutes() {
+    let world = World::new();
+    let mut story = world.story([token(TOKEN), handle()]).await;
+    story.settle().await;
+    put(&story.server, blog());
+    assert_eq!(
+        story.settle().await,
+        [
+            // finalizer, reservation, id, alias, what came of it
+            "PATCH(merge) garagebuckets blog -> 200",
+            "PATCH(merge) garagebuckets blog -> 200",
+            "PATCH(merge) garagebuckets/status blog -> 200",
+            "PATCH(merge) garagebuckets blog -> 200",
+            "APPLY garagebuckets/status blog -> 200",
+            "EVENT Normal BucketReady",
+        ]
+    );
+    assert_eq!(
+        world.calls(),
+        [
+            "GetBucketInfo blog",
+            "GetBucketInfo garage-rsv-…",
+            "CreateBucket garage-rsv-…",
+            "AddBucketAlias blog",
+            "RemoveBucketAlias garage-rsv-…",
+            "UpdateBucket",
+            LOOKED_AGAIN,
+        ]
+    );
+    let bucket = world.only().await;
+    assert_eq!(bucket.global_aliases, ["blog"]);
+    assert_eq!(
+        story.bucket()["metadata"]["finalizers"],
+        json!(["routewright.dev/garage-bucket"])
+    );
+    let mut shown = story.bucket()["status"].clone();
+    let conditions = shown.as_object_mut().unwrap().remove("conditions").unwrap();
+    assert_eq!(
+        shown,
+        json!({
+            "bucketId": bucket.id.as_str(), "globalAlias": "blog", "phase": "Ready",
+            "createdAt": "2026-01-01T00:00:00Z", "size": "0 B",
+            "websiteEnabled": true, "websiteUrl": "http://blog.site.test",
+            "websiteConfig": {"indexDocument": "index.html"},
+            "quotaUsage": {"sizeBytes": 0, "objectCount": 0},
+        })
+    );
+    assert_eq!(
+        conditions[0]["observedGeneration"],
+        story.bucket()["metadata"]["generation"]
+    );
+    world.calls();
+
+    assert_eq!(after(&mut story, 3000).await, NOTHING);
+    let polls = world.calls();
+    assert!((9..=11).contains(&polls.len()), "{polls:?}");
+    assert!(polls.iter().all(|call| call == "GetBucketInfo"), "{polls:?}");
+
+    assert_eq!(writes(story.restart(&flags()).await), NOTHING);
+    assert_eq!(world.calls(), ["GetBucketInfo"], "a restart compares once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_of_the_spec_reaches_garage_once() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+
+    story.edit(json!({"spec": {"globalAlias": "weblog"}}));
+    assert_eq!(
+        written(&mut story).await,
+        [
+            "PATCH(merge) garagebuckets blog -> 200",
+            "PATCH(merge) garagebuckets blog -> 200",
+            "APPLY garagebuckets/status blog -> 200",
+        ],
+        "the new name is written down before it is bound, the old one forgotten after it was taken away"
+    );
+    assert_eq!(
+        world.calls(),
+        [
+            "GetBucketInfo",
+            "AddBucketAlias weblog",
+            "RemoveBucketAlias blog",
+            LOOKED_AGAIN
+        ]
+    );
+    assert_eq!(status(&story, "globalAlias"), "weblog");
+    assert_eq!(status(&story, "websiteUrl"), "http://weblog.site.test");
+
+    story.edit(json!({"spec": {
+        "website": {"errorDocument": "404.html"}, "quotas": {"maxSize": "1Gi", "maxObjects": 5},
+    }}));
+    assert_eq!(
+        written(&mut story).await,
+        ["APPLY garagebuckets/status blog -> 200"]
+    );
+    assert_eq!(
+        world.calls(),
+        ["GetBucketInfo", "UpdateBucket"],
+        "one call for both"
+    );
+    let bucket = world.only().await;
+    assert_eq!(
+        bucket.website_config,
+        Some(WebsiteDocuments {
+            index_document: "index.html".into(),
+            error_document: Some("404.html".into())
+        })
+    );
+    assert_eq!(
+        bucket.quotas,
+        BucketQuotas {
+            max_size: Some(1 << 30),
+            max_objects: Some(5)
+        }
+    );
+    world.calls();
+
+    story.edit(json!({"spec": {"website": {"enabled": false}}}));
+    assert_eq!(
+        written(&mut story).await,
+        ["APPLY garagebuckets/status blog -> 200"]
+    );
+    assert_eq!(world.calls(), ["GetBucketInfo", "UpdateBucket"]);
+    assert!(!world.only().await.website_access);
+    world.calls();
+    assert_eq!(status(&story, "websiteEnabled"), false);
+    assert_eq!(status(&story, "websiteUrl"), Value::Null);
+    assert_eq!(status(&story, "websiteConfig"), Value::Null);
+    assert_eq!(writes(story.restart(&flags()).await), NOTHING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_changed_in_garage_is_set_back_at_the_next_look() {
+    use routewright::garage::admin::{BucketUpdate, GarageAdmin, WebsiteUpdate};
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    let id = world.only().await.id;
+    let off = BucketUpdate {
+        website: Some(WebsiteUpdate::Disable),
+        quotas: None,
+    };
+    world.garage.update_bucket(&id, &off).await.unwrap();
+    world.calls();
+    assert_eq!(
+        after(&mut story, 340).await,
+        NOTHING,
+        "status says already what is true again"
+    );
+    assert_eq!(world.calls()[..2], ["GetBucketInfo", "UpdateBucket"]);
+
+    world.garage.lose(&id);
+    after(&mut story, 340).await;
+    assert_eq!(phase(&story), "Failed");
+    assert!(
+        ready(&story).starts_with("False/BucketLost: status.bucketId: "),
+        "{}",
+        ready(&story)
+    );
+    assert!(world.buckets().await.is_empty(), "nothing is made in its place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_are_shown_when_they_say_something() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    let id = world.only().await.id;
+    world.garage.set_content(&id, 1000, 100_000);
+    let calls = after(&mut story, 1300).await;
+    assert_eq!(calls, ["APPLY garagebuckets/status blog -> 200"]);
+    assert_eq!(status(&story, "size"), "97.6 KiB");
+    world.garage.set_content(&id, 1000, 100_001);
+    assert_eq!(after(&mut story, 3600).await, NOTHING, "less than 1 %");
+    world.garage.set_content(&id, 2000, 100_001);
+    assert_eq!(
+        after(&mut story, 1300).await,
+        ["APPLY garagebuckets/status blog -> 200"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_bucket_goes_with_its_object() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    delete(&story);
+    gone(&story).await;
+    assert_eq!(written(&mut story).await, DELETED);
+    // A creation whose answer was lost may have happened after all, late.
+    assert_eq!(world.calls(), ["DeleteBucket", "GetBucketInfo garage-rsv-…"]);
+    assert!(world.buckets().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_with_objects_stays_until_it_is_empty() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    let id = world.only().await.id;
+    world.garage.set_content(&id, 1, 5);
+    world.calls();
+    delete(&story);
+    assert_eq!(
+        written(&mut story).await,
+        [
+            "APPLY garagebuckets/status blog -> 200",
+            "EVENT Normal BucketNotEmpty"
+        ]
+    );
+    assert_eq!(phase(&story), "Deleting");
+    assert!(
+        ready(&story).starts_with("False/BucketNotEmpty: spec.deletionPolicy: "),
+        "{}",
+        ready(&story)
+    );
+    assert_eq!(after(&mut story, 300).await, NOTHING);
+    let tries = world.calls();
+    assert!((4..=7).contains(&tries.len()), "{tries:?}");
+    world.garage.set_content(&id, 0, 0);
+    gone(&story).await;
+    assert!(world.buckets().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retained_bucket_is_not_touched_even_if_nobody_could_reach_it() {
+    for unreachable in [false, true] {
+        let world = World::new();
+        let mut story = world.ready(blog_with(json!({"deletionPolicy": "Retain"}))).await;
+        if unreachable {
+            story.server.delete("Secret", "web", "garage-admin");
+            story.pass(Duration::from_secs(70)).await;
+        }
+        world.calls();
+        delete(&story);
+        gone(&story).await;
+        assert_eq!(world.calls(), NOTHING);
+        assert_eq!(world.buckets().await, [["blog"]]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_never_came_to_be_goes_without_a_garage() {
+    let world = World::new();
+    let mut story = world.story([handle(), blog()]).await;
+    story.settle().await;
+    assert_eq!(phase(&story), "Pending");
+    assert_eq!(
+        story.bucket()["metadata"]["finalizers"],
+        json!(["routewright.dev/garage-bucket"])
+    );
+    delete(&story);
+    gone(&story).await;
+    assert_eq!(world.calls(), NOTHING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_its_cluster_gone_a_bucket_goes_too() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    story.server.delete("GarageCluster", "web", "garage");
+    story.settle().await;
+    assert_eq!(phase(&story), "Pending");
+    assert_eq!(
+        ready(&story),
+        "False/ClusterNotReady: GarageCluster web/garage: not found; create it or correct spec.clusterRef"
+    );
+    delete(&story);
+    gone(&story).await;
+    assert_eq!(world.calls(), NOTHING);
+    assert_eq!(world.buckets().await, [["blog"]], "nobody is left to be asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_of_another_operator_is_not_touched_by_any_word() {
+    for deleted in [false, true] {
+        let world = World::new();
+        let mut bucket = blog();
+        bucket["metadata"]["finalizers"] = json!(["garagebucket.garage.rajsingh.info/finalizer"]);
+        let mut story = world.story([token(TOKEN), handle(), bucket]).await;
+        story.settle().await;
+        if deleted {
+            delete(&story);
+        } else {
+            story.edit(json!({"spec": {"globalAlias": "weblog"}}));
+        }
+        assert_eq!(written(&mut story).await, NOTHING);
+        assert_eq!(after(&mut story, 900).await, NOTHING);
+        assert_eq!(world.calls(), NOTHING);
+        assert_eq!(story.bucket()["status"], Value::Null);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taken_alias_is_refused_without_a_trace_in_garage_and_heals() {
+    use routewright::garage::admin::GarageAdmin;
+    let world = World::new();
+    let other = world.garage.create_bucket("blog").await.unwrap();
+    let mut story = world.story([token(TOKEN), handle(), blog()]).await;
+    story.settle().await;
+    assert_eq!(phase(&story), "Failed");
+    assert!(
+        ready(&story).starts_with("False/AliasTaken: metadata.name: "),
+        "{}",
+        ready(&story)
+    );
+    assert!(
+        !ready(&story).contains(other.id.as_str()),
+        "who knows the id could adopt it"
+    );
+    assert_eq!(world.buckets().await, [["blog"]]);
+    world.garage.lose(&other.id);
+    after(&mut story, 340).await;
+    assert_eq!(phase(&story), "Ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_objects_do_not_have_one_bucket() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    let id = world.only().await.id;
+    let mut second = blog_with(json!({"bucketId": id.as_str(), "globalAlias": "second"}));
+    second["metadata"]["name"] = json!("second");
+    put(&story.server, second);
+    story.settle().await;
+    let second = story.server.get("GarageBucket", "web", "second");
+    assert_eq!(
+        ready_of(second.as_ref()),
+        "False/BucketClaimed: spec.bucketId: GarageBucket web/blog already has this bucket"
+    );
+    story.server.delete("GarageBucket", "web", "second");
+    eventually(&story.server, "the end of the second", || {
+        story
+            .server
+            .get("GarageBucket", "web", "second")
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    assert_eq!(world.buckets().await, [["blog"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_another_namespace_only_a_grant_lets_a_bucket_be_made() {
+    let world = World::new();
+    let mut bucket = blog_with(json!({"clusterRef": {"name": "garage", "namespace": "web"}}));
+    bucket["metadata"]["namespace"] = json!("storage");
+    let mut story = world.story([token(TOKEN), handle(), bucket]).await;
+    story.settle().await;
+    let says = |story: &Story| ready_of(story.server.get("GarageBucket", "storage", "blog").as_ref());
+    assert!(
+        says(&story).starts_with("False/GrantDenied: "),
+        "{}",
+        says(&story)
+    );
+    assert!(
+        says(&story).contains("create a GarageReferenceGrant in namespace web"),
+        "{}",
+        says(&story)
+    );
+    assert_eq!(world.calls(), NOTHING);
+    put(
+        &story.server,
+        json!({
+            "apiVersion": "garage.rajsingh.info/v1beta1", "kind": "GarageReferenceGrant",
+            "metadata": {"namespace": "web", "name": "buckets"},
+            "spec": {"from": [{"kind": "GarageBucket", "namespace": "storage"}]},
+        }),
+    );
+    story.settle().await;
+    assert!(says(&story).starts_with("True/BucketReady: "), "{}", says(&story));
+    world.calls();
+
+    // Taken away again: nothing more is changed there, but the bucket may still go.
+    story.server.delete("GarageReferenceGrant", "web", "buckets");
+    story.settle().await;
+    assert!(
+        says(&story).starts_with("False/GrantDenied: "),
+        "{}",
+        says(&story)
+    );
+    story.server.edit(
+        "GarageBucket",
+        "storage",
+        "blog",
+        json!({"spec": {"website": {"enabled": false}}}),
+    );
+    story.settle().await;
+    assert_eq!(world.calls(), NOTHING);
+    story.server.delete("GarageBucket", "storage", "blog");
+    story.settle().await;
+    assert_eq!(story.server.get("GarageBucket", "storage", "blog"), None);
+    assert!(world.buckets().await.is_empty());
+}

@@ -139,8 +139,13 @@ pub fn put(server: &ApiServer, object: Value) {
     }
 }
 
-/// Starts the operator; `access` is its way to Garage, HTTP if none is given.
-pub fn start(server: &ApiServer, options: &Options, access: Option<Arc<dyn Access>>) -> App {
+/// Starts the operator.
+pub fn start(server: &ApiServer, options: &Options) -> App {
+    start_beside(server, options, None)
+}
+
+/// Starts the operator with this way to Garage; `None`: HTTP.
+pub fn start_beside(server: &ApiServer, options: &Options, access: Option<Arc<dyn Access>>) -> App {
     App::start_with(
         server.client_as(OPERATOR),
         Leadership::always(),
@@ -307,7 +312,11 @@ impl Story {
     /// The same with another way to Garage than HTTP.
     pub async fn beside(server: ApiServer, options: &Options, access: Option<NewAccess>) -> Self {
         let mark = server.mark();
-        let operator = Some(start(&server, options, access.as_ref().map(|new| new(&server))));
+        let operator = Some(start_beside(
+            &server,
+            options,
+            access.as_ref().map(|new| new(&server)),
+        ));
         let mut story = Self {
             server,
             operator,
@@ -478,7 +487,7 @@ impl Story {
         self.stop().await;
         self.mark = self.server.mark();
         let access = self.access.as_ref().map(|new| new(&self.server));
-        self.operator = Some(start(&self.server, options, access));
+        self.operator = Some(start_beside(&self.server, options, access));
         self.settle().await
     }
 

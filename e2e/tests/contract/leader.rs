@@ -43,6 +43,8 @@ async fn a_follower_takes_over_and_who_was_paused_does_not_write() {
             stage.calm(&leader).await?;
             // When the leader is frozen and an object is edited meanwhile
             let mark = stage.mark()?;
+            let written = |log: &str| log.matches("child updated").count();
+            let before = written(&leader.logs()?);
             leader.pause()?;
             let begun = Instant::now();
             let edit = json!({"metadata": {"labels": {"app.kubernetes.io/component": "theirs"}}});
@@ -104,6 +106,8 @@ async fn a_follower_takes_over_and_who_was_paused_does_not_write() {
                 }
             })
             .await?;
+            assert_eq!(written(&leader.logs()?), before, "the old leader wrote");
+            assert_eq!(written(&follower.logs()?), 2);
             // When the one that leads is killed, then the old one leads again and goes on
             let mark = stage.mark()?;
             follower.pid().signal(Signal::KILL)?;

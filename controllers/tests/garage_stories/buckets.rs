@@ -407,3 +407,112 @@ async fn from_another_namespace_only_a_grant_lets_a_bucket_be_made() {
     assert_eq!(story.server.get("GarageBucket", "storage", "blog"), None);
     assert!(world.buckets().await.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_retained_bucket_is_found_again_by_its_id_alone() {
+    let world = World::new();
+    let mut story = world.ready(blog_with(json!({"deletionPolicy": "Retain"}))).await;
+    let id = world.only().await.id;
+    delete(&story);
+    gone(&story).await;
+    put(&story.server, blog());
+    story.settle().await;
+    assert!(
+        ready(&story).starts_with("False/AliasTaken: "),
+        "{}",
+        ready(&story)
+    );
+    assert_eq!(
+        world.buckets().await,
+        [["blog"]],
+        "a name is no right to a bucket"
+    );
+    world.calls();
+    story.edit(json!({"spec": {"bucketId": id.as_str()}}));
+    story.settle().await;
+    assert_eq!(ready(&story), "True/BucketReady: Garage holds what is wanted");
+    assert_eq!(status(&story, "bucketId"), id.as_str());
+    let calls = world.calls();
+    assert!(
+        calls.iter().all(|call| call.starts_with("GetBucketInfo")),
+        "{calls:?}"
+    );
+    assert_eq!(writes(story.restart(&flags()).await), NOTHING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_while_its_bucket_is_made_leaves_nothing() {
+    for at in 1..=5 {
+        let world = World::new();
+        let mut story = world.story([token(TOKEN), handle()]).await;
+        story.settle().await;
+        let (server, mark) = (story.server.clone(), story.server.mark());
+        put(&server, blog());
+        let done = || {
+            let calls = server.calls_since(mark);
+            let mine = |c: &&reconcile_kit::testing::Call| {
+                c.user == OPERATOR && c.verb.is_write() && c.resource == "garagebuckets" && c.succeeded()
+            };
+            calls.iter().filter(mine).count()
+        };
+        while done() < at {
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+        delete(&story);
+        gone(&story).await;
+        assert!(world.buckets().await.is_empty(), "after write {at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_is_away_is_said_once_and_its_buckets_come_back_with_it() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    world.shut(true);
+    let calls = after(&mut story, 600).await;
+    let words = |resource: &str| calls.iter().filter(|line| line.contains(resource)).count();
+    assert_eq!(words("garageclusters/status"), 1, "{calls:#?}");
+    assert!((1..=2).contains(&words("garagebuckets/status")), "{calls:#?}");
+    assert!(
+        ready(&story).starts_with("False/ClusterNotReady: "),
+        "{}",
+        ready(&story)
+    );
+    assert_eq!(status(&story, "globalAlias"), "blog", "what is known is kept");
+    world.shut(false);
+    let back = after(&mut story, 70).await;
+    assert_eq!(
+        ready(&story),
+        "True/BucketReady: Garage holds what is wanted",
+        "{back:#?}"
+    );
+    assert_eq!(phase(&story), "Ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_by_label_wakes_the_bucket_when_the_namespace_gets_the_label() {
+    let world = World::new();
+    let mut bucket = blog_with(json!({"clusterRef": {"name": "garage", "namespace": "web"}}));
+    bucket["metadata"]["namespace"] = json!("storage");
+    let grant = json!({
+        "apiVersion": "garage.rajsingh.info/v1beta1", "kind": "GarageReferenceGrant",
+        "metadata": {"namespace": "web", "name": "buckets"},
+        "spec": {"from": [{"kind": "GarageBucket", "namespaceSelector": {"matchLabels": {"team": "blue"}}}]},
+    });
+    let mut story = world.story([token(TOKEN), handle(), grant, bucket]).await;
+    story.settle().await;
+    let says = |story: &Story| ready_of(story.server.get("GarageBucket", "storage", "blog").as_ref());
+    assert!(
+        says(&story).starts_with("False/GrantDenied: "),
+        "{}",
+        says(&story)
+    );
+    story.server.edit(
+        "Namespace",
+        "",
+        "storage",
+        json!({"metadata": {"labels": {"team": "blue"}}}),
+    );
+    story.settle().await;
+    assert!(says(&story).starts_with("True/BucketReady: "), "{}", says(&story));
+}

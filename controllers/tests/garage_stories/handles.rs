@@ -164,3 +164,27 @@ async fn with_the_flag_off_nobody_is_asked() {
     let none: &FakeGarage = &world.garage;
     assert!(none.log().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_to_read_the_secret_is_said_once_and_heals() {
+    let world = World::new();
+    let server = server(false);
+    let denied = server.deny(OPERATOR, "get", "secrets");
+    put(&server, token(TOKEN));
+    put(&server, handle());
+    let mut story = Story::beside(server, &flags(), Some(world.access())).await;
+    story.settle().await;
+    let (phase, condition) = says(&story);
+    assert_eq!(phase, "Pending");
+    assert!(
+        condition
+            .starts_with("False/TokenUnreadable: spec.connectTo.adminTokenSecretRef: Secret garage-admin ")
+            && condition.contains("forbidden"),
+        "{condition}"
+    );
+    let calls = lines(&story.pass(Duration::from_secs(600)).await);
+    assert!((9..=12).contains(&calls.len()), "one try a minute: {calls:#?}");
+    assert_eq!(writes(calls), NOTHING);
+    story.server.undeny(denied);
+    turns(&mut story, "Running").await;
+}

@@ -53,6 +53,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static GLOBAL: Counting = Counting;
 
+const ROUNDS: u32 = 60;
+
 /// Goal of the trivial no-op.
 const MOST_ALLOCATIONS: f64 = 5.0;
 
@@ -108,7 +110,7 @@ impl ChildCache for Empty {
     }
 }
 
-async fn measure<P: Planner<Object = ConfigMap>>(name: &str, planner: P, runs: u64) -> f64 {
+async fn measure<P: Planner<Object = ConfigMap>>(name: &str, planner: P, runs: u32) -> f64 {
     let server = ApiServer::new();
     let object: ConfigMap = serde_json::from_value(server.create(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner", "namespace": "default"},
@@ -131,28 +133,31 @@ async fn measure<P: Planner<Object = ConfigMap>>(name: &str, planner: P, runs: u
     let metadata = OperatorMetadata::standard("bench", "one", P::NAME);
     let stack = Parts::new(planner, owned, reporting, metadata, metrics).stack();
     let run = || stack.clone().oneshot(Request::new(Arc::clone(&object)));
-    for _ in 0..runs / 10 + 1 {
-        run().await.unwrap();
-    }
-    let mark = server.mark();
-    let (before, start) = (ALLOCATIONS.load(Ordering::Relaxed), Instant::now());
     for _ in 0..runs {
         run().await.unwrap();
     }
-    let took = start.elapsed();
-    let count = |n: u64| u32::try_from(n).map_or(f64::MAX, f64::from);
-    let allocations = count(ALLOCATIONS.load(Ordering::Relaxed) - before) / count(runs);
+    let mark = server.mark();
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    // The best of many short rounds: what else the machine does is not our cost.
+    let mut best = f64::MAX;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..runs {
+            run().await.unwrap();
+        }
+        best = best.min(start.elapsed().as_secs_f64() * 1e6 / f64::from(runs));
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations =
+        u32::try_from(allocations).map_or(f64::MAX, f64::from) / f64::from(runs) / f64::from(ROUNDS);
     let asked = server.calls_since(mark).len();
-    println!(
-        "{name:<34} {:>8.3} us {allocations:>8.2} allocations {asked:>4} requests",
-        took.as_secs_f64() * 1e6 / count(runs)
-    );
+    println!("{name:<34} {best:>8.3} us {allocations:>8.2} allocations {asked:>4} requests");
     allocations
 }
 
 fn main() {
     let debug = cfg!(debug_assertions);
-    let runs = if debug { 2_000 } else { 300_000 };
+    let runs = if debug { 50 } else { 5_000 };
     if debug {
         println!("a debug build: the times mean nothing");
     }

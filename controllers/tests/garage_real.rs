@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use reqwest::Method;
-use routewright::exposure::hostname::{ResolutionRow, resolution_table};
+use routewright::exposure::hostname::{ResolutionRow, resolution_table, resolve};
 use routewright::garage::admin::{
     AdminClient, AdminError, AdminErrorClass, AdminHttp, BucketId, BucketInfo, BucketUpdate, CALL_TIMEOUT,
     ClusterHealth, Endpoint, GarageAdmin, Token, WebsiteUpdate,
@@ -690,4 +690,79 @@ async fn hosts_resolve_as_the_exposure_rules_assume() {
     }
     println!("{checked} hosts checked");
     assert_eq!(checked, resolution_table().len());
+}
+
+/// Hosts made from parts that are right, nearly right and wrong, each once.
+fn generated_hosts() -> BTreeSet<String> {
+    let names = [
+        "site",
+        "SITE",
+        "a.b",
+        "www",
+        "www.example.com",
+        "other.net",
+        "xsite",
+        "b",
+        "-",
+        "",
+    ];
+    let roots = [
+        "example.com",
+        "Example.COM",
+        "example.com.",
+        "xexample.com",
+        "com",
+        "example.org",
+        "",
+    ];
+    let mut hosts = BTreeSet::new();
+    for name in names {
+        for joint in ["", ".", ".."] {
+            for root in roots {
+                for port in ["", ":80"] {
+                    hosts.insert(format!("{name}{joint}{root}{port}"));
+                }
+            }
+        }
+    }
+    // Without a name there is no host to resolve, only a malformed request.
+    hosts.retain(|host| !host.is_empty() && !host.starts_with(':'));
+    hosts
+}
+
+#[tokio::test]
+async fn generated_hosts_resolve_as_the_exposure_rules_say() {
+    // Given a bucket with aliases beside, under and equal to the root domain,
+    const ROOT: &str = ".example.com";
+    const ALIASES: [&str; 4] = ["site", "a.b", "www.example.com", "other.net"];
+    let Some(garage) = RealGarage::start(ROOT).await else {
+        return;
+    };
+    let id = garage.admin.create_bucket(ALIASES[0]).await.unwrap().id;
+    for alias in &ALIASES[1..] {
+        garage.admin.add_alias(&id, alias).await.unwrap();
+    }
+    let update = BucketUpdate {
+        website: Some(WebsiteUpdate::Enable(website_documents(None, None))),
+        quotas: None,
+    };
+    garage.admin.update_bucket(&id, &update).await.unwrap();
+    garage.put_object(&id).await;
+    // when hosts of all shapes are asked for, then Garage serves those that the rules resolve to an alias, and only those.
+    let (mut served, mut unknown) = (0, 0);
+    for host in generated_hosts() {
+        let expected = match resolve(&host, ROOT) {
+            None => 400,
+            Some(alias) if ALIASES.contains(&alias.as_str()) => 200,
+            Some(_) => 404,
+        };
+        assert_eq!(garage.check(&host).await, expected, "{host}");
+        if expected == 200 {
+            served += 1;
+        } else {
+            unknown += 1;
+        }
+    }
+    println!("{} generated hosts checked, {served} served", served + unknown);
+    assert!(served > 10 && unknown > 100, "{served} {unknown}");
 }

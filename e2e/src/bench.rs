@@ -80,7 +80,6 @@ pub async fn run(cluster: &'static Cluster, sizes: &[usize]) -> Result<PathBuf> 
         all.push(measure(cluster, *size).await?);
         write(&folder, &all)?;
     }
-    stack(&folder)?;
     Ok(folder)
 }
 
@@ -679,8 +678,11 @@ fn picture(all: &[Figures]) -> String {
     text
 }
 
-/// What the layers cost when nothing is to be done, by the framework's own benchmark.
-fn stack(folder: &Path) -> Result<()> {
+/// What the layers cost when nothing is to be done, by the framework's own benchmark; needs no cluster.
+///
+/// # Errors
+/// When it does not build or run.
+pub fn stack(folder: &Path) -> Result<()> {
     if !repository().join("framework/benches/noop.rs").exists() {
         say("the layers per no-op are left out: framework/benches/noop.rs is not there");
         return Ok(());

@@ -229,7 +229,9 @@ fn measure(sizes: &[usize]) -> Result<ExitCode> {
     })?;
     let done = runtime.block_on(bench::run(cluster, sizes));
     cluster.down()?;
-    say(format!("results in {}", done?.display()));
+    let folder = done?;
+    bench::stack(&folder)?;
+    say(format!("results in {}", folder.display()));
     Ok(ExitCode::SUCCESS)
 }
 

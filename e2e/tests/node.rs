@@ -75,9 +75,15 @@ fn a_node_ends_with_its_owner_however_that_ends() {
     for (what, signal) in [("kill", Signal::KILL), ("interrupt", Signal::INT)] {
         // Given a process that holds a node
         let name = name(what);
-        let mut owner = sh::command(env!("CARGO_BIN_EXE_e2e"), ["--name", &name, "hold"])
-            .spawn()
-            .unwrap();
+        // A shell that runs the tests in the background has SIGINT ignored, and that is inherited: not what is meant here.
+        let words = [
+            "--default-signal=INT",
+            env!("CARGO_BIN_EXE_e2e"),
+            "--name",
+            &name,
+            "hold",
+        ];
+        let mut owner = sh::command("env", words).spawn().unwrap();
         let state = state_root().join(&name);
         let outside = Process::of(i32::try_from(owner.id()).unwrap()).unwrap();
         wait_for("API server of the node", LIMIT, EVERY, || {

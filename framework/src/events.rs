@@ -25,20 +25,23 @@ impl EventSink for NoEvents {
     async fn publish(&self, _: &ObjectReference, _: &Note) {}
 }
 
-/// [`EventSink`] by events.k8s.io.
+/// [`EventSink`] by events.k8s.io. Nothing is remembered: kube's recorder keeps every event for minutes and walks through
+/// all of them at each publish, which ten thousand new objects pay for in memory and time. Callers publish transitions
+/// only, so there is nothing to fold into a series.
 #[derive(Clone)]
-pub struct KubeEvents(Recorder);
+pub struct KubeEvents {
+    client: Client,
+    reporter: Reporter,
+}
 
 impl KubeEvents {
     /// Events report `controller` and, where given, the pod as their source.
     pub fn new(client: Client, controller: &str, instance: Option<String>) -> Self {
-        Self(Recorder::new(
-            client,
-            Reporter {
-                controller: controller.to_owned(),
-                instance,
-            },
-        ))
+        let reporter = Reporter {
+            controller: controller.to_owned(),
+            instance,
+        };
+        Self { client, reporter }
     }
 }
 
@@ -68,7 +71,8 @@ impl EventSink for KubeEvents {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.0.publish(&event, about).await {
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        if let Err(error) = recorder.publish(&event, about).await {
             tracing::debug!(reason = %note.reason, %error, "event not published");
         }
     }

@@ -11,9 +11,6 @@ pub const MAX_HOSTNAME: usize = 253;
 /// Most hostnames of one exposure: the limit of an HTTPRoute.
 pub const MAX_HOSTNAMES: usize = 16;
 
-/// Prefixes of aliases that exist only while a bucket is being created. Such an alias is not the bucket's name.
-const RESERVATION_PREFIXES: [&str; 2] = ["garage-rsv-", "cosi-rsv-"];
-
 /// Global alias that Garage looks up for a request with this `Host`, or `None` when it answers 400.
 ///
 /// `root_domain` is the text of Garage's configuration, not a checked [`RootDomain`]: Garage takes anything.
@@ -31,13 +28,6 @@ pub fn resolve(host: &str, root_domain: &str) -> Option<String> {
         Some(alias) if !alias.is_empty() => Some(alias.to_owned()),
         _ => Some(host),
     }
-}
-
-/// Whether this alias only reserves a bucket that is being created.
-pub fn is_reservation(alias: &str) -> bool {
-    RESERVATION_PREFIXES
-        .iter()
-        .any(|prefix| alias.starts_with(prefix))
 }
 
 /// What is wrong with a hostname.
@@ -324,6 +314,7 @@ pub fn resolution_table() -> Vec<ResolutionRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::garage::bucket::is_reservation;
     use proptest::prelude::*;
 
     #[test]

@@ -12,6 +12,8 @@ use routewright_crds::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::garage::bucket::is_reservation;
+
 use super::{
     ExposureKind,
     cluster::{self, PortProblem, Shape, Unavailable, WEB_PORT_NAME},
@@ -750,7 +752,7 @@ fn usable_cluster<'a>(inputs: &Inputs<'a>) -> Result<&'a GarageCluster, Blocked>
 
 /// The alias that Garage has recorded for the bucket. A reservation does not count.
 pub fn recorded_alias(bucket: &GarageBucket) -> Option<&str> {
-    text(&bucket.status.as_ref()?.global_alias).filter(|alias| !hostname::is_reservation(alias))
+    text(&bucket.status.as_ref()?.global_alias).filter(|alias| !is_reservation(alias))
 }
 
 fn hostnames(

@@ -14,3 +14,4 @@ pub mod cli;
 pub mod exposure;
 pub mod garage;
 pub mod ground;
+pub mod tyk;

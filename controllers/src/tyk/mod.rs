@@ -1,0 +1,30 @@
+//! Gateway API on Tyk: the pure half. Objects as they are seen, what follows from them, and the Tyk OAS documents.
+//!
+//! `objects` decodes, `model` decides, `translate` writes documents. Nothing in these three does I/O, reads a clock or
+//! knows a client; the controllers and `routewright translate` run the same code. Contract: design page on Tyk, §1–3.
+
+pub mod model;
+pub mod objects;
+pub mod translate;
+pub mod verdict;
+
+/// What the model must know from flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `--tyk-controller-name`: GatewayClasses with another controllerName are not ours.
+    pub controller_name: String,
+    /// `--cluster-domain`: the DNS domain of Services, without dots at its ends.
+    pub cluster_domain: String,
+}
+
+/// Default of `--tyk-controller-name`.
+pub const CONTROLLER_NAME: &str = "routewright.dev/tyk";
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            controller_name: CONTROLLER_NAME.to_owned(),
+            cluster_domain: "cluster.local".to_owned(),
+        }
+    }
+}

@@ -20,6 +20,7 @@ use crate::exposure::{
     ExposureKind,
     caches::{BUCKETS, CLUSTERS, Caches, GRANTS},
     controllers::{self as exposure, Flags},
+    tenancy::Guards,
 };
 use crate::{
     garage::{access::Access, controllers as garage},
@@ -53,6 +54,8 @@ pub struct Options {
     pub pod: Option<String>,
     /// PEM certificates that are trusted besides the system's, for Garage.
     pub extra_ca: Option<Vec<u8>>,
+    /// `--allowed-hostname-suffixes` and its sisters
+    pub guards: Guards,
 }
 
 /// The Lease of an installation.
@@ -149,7 +152,8 @@ impl App {
             options.instance
         ));
         let snapshot = Arc::new(presence.clone());
-        let caches = Caches::new(&hub, &options.scope, &children, snapshot, options.enable_ingress);
+        let caches = Caches::new(&hub, &options.scope, &children, snapshot, options.enable_ingress)
+            .guarded(options.guards.clone());
         let flags = Flags {
             ingress: options.enable_ingress,
             gateway_api: options.enable_gateway_api,

@@ -185,6 +185,22 @@ fn a_wrong_flag_or_value_is_named() {
             &["run", "--cluster-domain", "no domain"],
             &["--cluster-domain", "no domain", "cluster.local"],
         ),
+        (
+            &["run", "--allowed-hostname-suffixes", "example.org,*.example.com"],
+            &[
+                "--allowed-hostname-suffixes",
+                "*.example.com",
+                "write example.com",
+            ],
+        ),
+        (
+            &["run", "--allowed-ingress-annotation-prefixes", "a b"],
+            &["--allowed-ingress-annotation-prefixes", "a b", "cert-manager.io/"],
+        ),
+        (
+            &["run", "--allowed-httproute-annotation-prefixes", "*"],
+            &["--allowed-httproute-annotation-prefixes", "*"],
+        ),
     ];
     for (words, parts) in cases {
         says(&complaint(program(Some(&config), words)), parts);

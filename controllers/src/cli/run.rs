@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Failure, connect, logging};
 use crate::app::{self, App, METRICS_PREFIX, Options};
+use crate::exposure::tenancy::{self, Guards};
 use crate::garage::admin::AdminHttp;
 
 /// Flags of `run`.
@@ -91,6 +92,33 @@ pub struct RunArgs {
     #[arg(long, env = "EXTRA_CA_FILE", value_name = "FILE")]
     pub extra_ca_file: Option<std::path::PathBuf>,
 
+    /// DNS names that tenants may expose, separated by commas; each allows itself and every name below it. Empty: any.
+    #[arg(
+        long,
+        env = "ALLOWED_HOSTNAME_SUFFIXES",
+        value_delimiter = ',',
+        value_name = "DOMAIN"
+    )]
+    pub allowed_hostname_suffixes: Vec<String>,
+
+    /// What the key of an annotation on an Ingress may begin with, separated by commas. Empty: anything.
+    #[arg(
+        long,
+        env = "ALLOWED_INGRESS_ANNOTATION_PREFIXES",
+        value_delimiter = ',',
+        value_name = "PREFIX"
+    )]
+    pub allowed_ingress_annotation_prefixes: Vec<String>,
+
+    /// What the key of an annotation on an HTTPRoute may begin with, separated by commas. Empty: anything.
+    #[arg(
+        long,
+        env = "ALLOWED_HTTPROUTE_ANNOTATION_PREFIXES",
+        value_delimiter = ',',
+        value_name = "PREFIX"
+    )]
+    pub allowed_httproute_annotation_prefixes: Vec<String>,
+
     /// Name of this Pod; its identity in the election and in events.
     #[arg(long, env = "POD_NAME", hide = true)]
     pub pod_name: Option<String>,
@@ -142,6 +170,27 @@ impl RunArgs {
             instance: self.instance.clone(),
             pod: self.pod_name.clone(),
             extra_ca: self.extra_ca()?,
+            guards: self.guards()?,
+        })
+    }
+
+    fn guards(&self) -> Result<Guards, Failure> {
+        let flag = |name: &str, read: Result<Vec<String>, String>| {
+            read.map_err(|why| Failure::usage(format!("--{name}: {why}")))
+        };
+        Ok(Guards {
+            hostname_suffixes: flag(
+                "allowed-hostname-suffixes",
+                tenancy::hostname_suffixes(&self.allowed_hostname_suffixes),
+            )?,
+            ingress_annotation_prefixes: flag(
+                "allowed-ingress-annotation-prefixes",
+                tenancy::annotation_prefixes(&self.allowed_ingress_annotation_prefixes),
+            )?,
+            httproute_annotation_prefixes: flag(
+                "allowed-httproute-annotation-prefixes",
+                tenancy::annotation_prefixes(&self.allowed_httproute_annotation_prefixes),
+            )?,
         })
     }
 

@@ -18,6 +18,8 @@ use super::{
     grant::has_selector,
     plan::{ClassState, Facts, FoundCluster, NotReady},
     resolve::cluster_of,
+    sharing::{Shared, SharedIndex},
+    tenancy::Guards,
 };
 
 /// `GarageBucket.garage.rajsingh.info/v1beta1`
@@ -54,6 +56,9 @@ pub struct Caches {
     pub ingresses: Handle<Child>,
     /// Our HTTPRoutes.
     pub routes: Handle<Child>,
+    /// Hostnames and the buckets that expose them.
+    pub shared: SharedIndex,
+    guards: Arc<Guards>,
     presence: Arc<dyn PresenceSnapshot>,
     classes_watched: bool,
 }
@@ -76,9 +81,18 @@ impl Caches {
             classes: hub.typed(&Scope::All, &all),
             ingresses: hub.children(ExposureKind::Ingress.api(), scope, children),
             routes: hub.children(ExposureKind::HttpRoute.api(), scope, children),
+            shared: SharedIndex::default(),
+            guards: Arc::default(),
             presence,
             classes_watched: enable_ingress && *scope == Scope::All,
         }
+    }
+
+    /// With the limits of the installation.
+    #[must_use]
+    pub fn guarded(mut self, guards: Guards) -> Self {
+        self.guards = Arc::new(guards);
+        self
     }
 
     /// Our children of this kind.
@@ -160,6 +174,14 @@ impl Facts for Caches {
         }
         let problem = watch.problem()?;
         (problem.class == ErrorClass::Forbidden).then_some(problem.message)
+    }
+
+    fn guards(&self) -> &Guards {
+        &self.guards
+    }
+
+    fn shared(&self, bucket: &GarageBucket, hostnames: &[String]) -> Vec<Shared> {
+        self.shared.older(bucket, hostnames)
     }
 }
 

@@ -58,6 +58,8 @@ pub fn add(ground: &Ground, caches: &Caches, flags: Flags) -> Running {
     let written = StatusMemory::default();
     let ingress = one::<IngressExposer>(ground, caches, flags.ingress, &written, &mut listeners);
     let route = one::<HttpRouteExposer>(ground, caches, flags.gateway_api, &written, &mut listeners);
+    let both = vec![ingress.clone(), route.clone()];
+    listeners.push(caches.buckets.listen(caches.shared.follow(both)));
     let wake: Arc<dyn Fn() + Send + Sync> = {
         let buckets = caches.buckets.clone();
         Arc::new(move || {

@@ -2,7 +2,7 @@
 //! to what can be said about it.
 //!
 //! Everything here is pure: values in, values out, no client, no clock. Read in this order: [`resolve`] decides,
-//! [`hostname`], [`cluster`] and [`grant`] are the questions it asks, [`ingress`] and [`httproute`] write the decision
+//! [`hostname`], [`cluster`], [`grant`] and [`tenancy`] are the questions it asks, [`ingress`] and [`httproute`] write the decision
 //! down as an object, [`readiness`] reads the live object.
 
 pub mod caches;
@@ -16,7 +16,9 @@ pub mod names;
 pub mod plan;
 pub mod readiness;
 pub mod resolve;
+pub mod sharing;
 pub mod status;
+pub mod tenancy;
 
 use reconcile_kit::ApiKind;
 

@@ -22,7 +22,9 @@ use super::{
         Blocked, ChildEffect, ClusterLookup, Inputs, Resolved, Selection, Via, cluster_of,
         needs_namespace_labels, resolve, selection, set_aside,
     },
+    sharing::Shared,
     status,
+    tenancy::{Guards, UNLIMITED},
 };
 
 /// One of the two exposure controllers.
@@ -82,6 +84,14 @@ pub trait Facts: Send + Sync + 'static {
     fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>>;
     /// Why children of this kind cannot be seen at all, if a right is missing for it.
     fn refused(&self, kind: ExposureKind) -> Option<String>;
+    /// What this installation lets its tenants ask for.
+    fn guards(&self) -> &Guards {
+        &UNLIMITED
+    }
+    /// Of these hostnames of a bucket, those that an older bucket exposes too.
+    fn shared(&self, _: &GarageBucket, _: &[String]) -> Vec<Shared> {
+        Vec::new()
+    }
 }
 
 /// What a controller may do about its kind.
@@ -163,6 +173,8 @@ pub enum Finding {
         resolved: Box<Resolved>,
         /// Whether there is an IngressClass for it; `Fine` for a route.
         class: ClassState,
+        /// Hostnames of it that an older bucket exposes too.
+        shared: Vec<Shared>,
     },
 }
 
@@ -369,6 +381,7 @@ fn wanted(
         },
         grants,
         namespace_labels: labels.as_ref(),
+        guards: facts.guards(),
     };
     Ok(match resolve(&inputs) {
         Ok(resolved) => {
@@ -377,12 +390,14 @@ fn wanted(
                 Via::Ingress(settings) => facts.ingress_class(settings.class.as_deref()),
                 Via::HttpRoute(_) => ClassState::Fine,
             };
+            let shared = facts.shared(bucket, &resolved.hostnames);
             let children = vec![ChildPlan::Want(Box::new(desired(&resolved)))];
             Plan {
                 children,
                 ..Plan::report(Finding::Exposed {
                     resolved: Box::new(resolved),
                     class,
+                    shared,
                 })
             }
         }

@@ -22,6 +22,7 @@ use super::{
     httproute::httproute,
     ingress::ingress,
     names::{BUCKET_LABEL, MAX_NAME, child_name, label_value},
+    tenancy::Guards,
 };
 
 /// Annotation on a bucket that stops every write for its exposure when it is [`RECONCILE_PAUSED`].
@@ -46,6 +47,8 @@ pub struct Inputs<'a> {
     pub grants: Vec<&'a GarageReferenceGrant>,
     /// Labels of the bucket's namespace, needed only if [`needs_namespace_labels`]. `None`: not found.
     pub namespace_labels: Option<&'a BTreeMap<String, String>>,
+    /// What this installation lets its tenants ask for.
+    pub guards: &'a Guards,
 }
 
 /// The result of looking for the cluster.
@@ -481,6 +484,7 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, Blocked> {
     let bucket = inputs.bucket;
     let wanted = wanted(bucket)?;
     check_bucket(bucket, &wanted)?;
+    check_guards(bucket, &wanted, inputs.guards)?;
 
     grant::check(
         reference(bucket),
@@ -492,6 +496,7 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, Blocked> {
 
     let alias = recorded_alias(bucket).ok_or(Blocked::WaitingForAlias)?;
     let hostnames = hostnames(&wanted, bucket, cluster, alias)?;
+    check_default_hostname(bucket, &wanted, &hostnames, inputs.guards)?;
     let backend = backend(&wanted, bucket, cluster)?;
     let (labels, annotations, via) = match wanted.via {
         WantedVia::Ingress(ingress) => {
@@ -622,6 +627,75 @@ fn check_bucket(bucket: &GarageBucket, wanted: &Wanted<'_>) -> Result<(), Blocke
         }
         WantedVia::Gateway(gateway) => parents(bucket, gateway).map(|_| ()),
     }
+}
+
+/// Checks what the bucket itself asks for against the limits of the installation.
+fn check_guards(bucket: &GarageBucket, wanted: &Wanted<'_>, guards: &Guards) -> Result<(), Blocked> {
+    let listed = wanted.exposure.hostnames.as_deref().unwrap_or_default();
+    for (index, host) in listed.iter().enumerate() {
+        if !guards.allows_hostname(host) {
+            let field = format!("spec.websiteExposure.hostnames[{index}]");
+            let reason = format!("{host:?} {}", outside(guards));
+            return Err(in_bucket(bucket, &field, reason));
+        }
+    }
+    let (kind, field, annotations) = match wanted.via {
+        WantedVia::Ingress(ingress) => (ExposureKind::Ingress, "ingress", &ingress.annotations),
+        WantedVia::Gateway(gateway) => (ExposureKind::HttpRoute, "gateway", &gateway.annotations),
+    };
+    let mut keys = annotations.iter().flat_map(BTreeMap::keys);
+    match keys.find(|key| !guards.allows_annotation(kind, key)) {
+        None => Ok(()),
+        Some(key) => Err(in_bucket(
+            bucket,
+            &format!("spec.websiteExposure.{field}.annotations"),
+            format!(
+                "{key:?} is not allowed here: keys begin with {}",
+                guards.annotation_prefixes(kind).join(" or ")
+            ),
+        )),
+    }
+}
+
+/// The hostname that stands where none is listed keeps to the same limits.
+fn check_default_hostname(
+    bucket: &GarageBucket,
+    wanted: &Wanted<'_>,
+    hostnames: &Hostnames,
+    guards: &Guards,
+) -> Result<(), Blocked> {
+    if !wanted
+        .exposure
+        .hostnames
+        .as_deref()
+        .unwrap_or_default()
+        .is_empty()
+    {
+        return Ok(());
+    }
+    match hostnames
+        .entries
+        .iter()
+        .find(|host| !guards.allows_hostname(&host.name))
+    {
+        None => Ok(()),
+        Some(host) => Err(in_bucket(
+            bucket,
+            "spec.websiteExposure.hostnames",
+            format!(
+                "is not set, and the default hostname {:?} {}",
+                host.name,
+                outside(guards)
+            ),
+        )),
+    }
+}
+
+fn outside(guards: &Guards) -> String {
+    format!(
+        "is not allowed here: use {} or a name below",
+        guards.hostname_suffixes.join(" or ")
+    )
 }
 
 fn check_backend_ref(

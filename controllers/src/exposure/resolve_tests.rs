@@ -1,5 +1,6 @@
 //! The decision, told as cases: given a bucket and its cluster, what is exposed or what is said.
 
+use super::super::tenancy::UNLIMITED;
 use super::*;
 use proptest::prelude::*;
 use serde_json::from_value;
@@ -75,6 +76,7 @@ fn decide_with(
         cluster,
         grants: grants.to_vec(),
         namespace_labels: None,
+        guards: &UNLIMITED,
     })
 }
 
@@ -619,6 +621,7 @@ fn a_grant_by_label_needs_the_labels_of_the_namespace() {
         cluster: ClusterLookup::Found(&cluster),
         grants: vec![&by_label],
         namespace_labels: Some(&labels),
+        guards: &UNLIMITED,
     };
     assert!(resolve(&inputs).is_ok());
     inputs.namespace_labels = None;
@@ -1088,5 +1091,98 @@ fn the_generator_produces_both_kinds_and_rewrites() {
     assert!(
         ingresses > 20 && routes > 50 && rewrites > 20,
         "{ingresses} {routes} {rewrites}"
+    );
+}
+
+// ---- limits of the installation -------------------------------------------------------------------------------------
+
+fn limited(bucket: &GarageBucket, guards: &Guards) -> Result<Resolved, Blocked> {
+    let cluster = storage();
+    resolve(&Inputs {
+        bucket,
+        cluster: ClusterLookup::Found(&cluster),
+        grants: Vec::new(),
+        namespace_labels: None,
+        guards,
+    })
+}
+
+#[test]
+fn a_hostname_outside_of_the_allowed_suffixes_is_named_with_them() {
+    let guards = Guards {
+        hostname_suffixes: vec!["example.org".into(), "sites.net".into()],
+        ..Guards::default()
+    };
+    // listed: by its place
+    let hosts = json!(["www.example.org", "badexample.org"]);
+    assert_eq!(
+        refusal(limited(&bucket(with(gateway(), "hostnames", hosts)), &guards)),
+        (
+            "spec.websiteExposure.hostnames[1]".to_owned(),
+            "GarageBucket sites/blog: spec.websiteExposure.hostnames[1] \"badexample.org\" is not allowed here: use \
+             example.org or sites.net or a name below"
+                .to_owned()
+        )
+    );
+    // the default one: by where another one can be listed
+    for exposure in [gateway(), json!({ "ingress": {} })] {
+        assert_eq!(
+            refusal(limited(&bucket(exposure), &guards)),
+            (
+                "spec.websiteExposure.hostnames".to_owned(),
+                "GarageBucket sites/blog: spec.websiteExposure.hostnames is not set, and the default hostname \
+                 \"blog.example.com\" is not allowed here: use example.org or sites.net or a name below"
+                    .to_owned()
+            )
+        );
+    }
+    // what is inside goes through
+    let inside = with(gateway(), "hostnames", json!(["www.example.org", "sites.net"]));
+    assert_eq!(limited(&bucket(inside), &guards).unwrap().hostnames.len(), 2);
+    // and the row is that of a bad hostname: an old object stays, none is made
+    let effect = limited(&bucket(gateway()), &guards).unwrap_err().effect();
+    assert_eq!(effect.child, ChildEffect::Kept);
+    assert_eq!(effect.retry, Some(Duration::from_secs(300)));
+}
+
+#[test]
+fn an_annotation_outside_of_the_allowed_prefixes_is_named_with_them() {
+    let guards = Guards {
+        ingress_annotation_prefixes: vec!["cert-manager.io/".into()],
+        httproute_annotation_prefixes: vec!["external-dns.alpha.kubernetes.io/".into(), "team/".into()],
+        ..Guards::default()
+    };
+    let annotated = |mut exposure: Value, kind: &str, key: &str| {
+        exposure[kind]["annotations"] = json!({ "cert-manager.io/issuer": "x", key: "y" });
+        bucket(exposure)
+    };
+    let ingress = json!({ "ingress": {} });
+    let snippet = "nginx.ingress.kubernetes.io/server-snippet";
+    assert_eq!(
+        refusal(limited(&annotated(ingress.clone(), "ingress", snippet), &guards)),
+        (
+            "spec.websiteExposure.ingress.annotations".to_owned(),
+            format!(
+                "GarageBucket sites/blog: spec.websiteExposure.ingress.annotations \"{snippet}\" is not allowed \
+                 here: keys begin with cert-manager.io/"
+            )
+        )
+    );
+    assert!(
+        limited(
+            &annotated(ingress, "ingress", "cert-manager.io/cluster-issuer"),
+            &guards
+        )
+        .is_ok()
+    );
+    // each kind by its own list
+    assert_eq!(
+        refusal(limited(&annotated(gateway(), "gateway", "team/x"), &guards)),
+        (
+            "spec.websiteExposure.gateway.annotations".to_owned(),
+            "GarageBucket sites/blog: spec.websiteExposure.gateway.annotations \"cert-manager.io/issuer\" is not \
+             allowed here: keys begin with external-dns.alpha.kubernetes.io/ or team/"
+                .to_owned()
+        )
     );
 }

@@ -20,6 +20,7 @@ use super::{
     resolve::{
         Blocked, BlockedReason, ConditionEffect, Resolved, Selection, StatusEffect, Via, selection, set_aside,
     },
+    sharing::Shared,
 };
 
 /// The condition type.
@@ -149,7 +150,11 @@ pub fn report(
                 );
                 failed_removal(kind, bucket, removal, children)
             }
-            Finding::Exposed { resolved, class } => exposed(kind, bucket, resolved, *class, children),
+            Finding::Exposed {
+                resolved,
+                class,
+                shared,
+            } => also_shared(exposed(kind, bucket, resolved, *class, children), shared),
         },
     }
 }
@@ -388,6 +393,24 @@ fn exposed(
             }
         }
         ChildState::Absent | ChildState::Removed | ChildState::Held(_) => Report::untouched(Outcome::Done),
+    }
+}
+
+/// Adds that an older bucket exposes the same hostname: which of the two is served is the controller's choice. On the
+/// condition too, so that it is seen for as long as it lasts, and told once however often the operator starts.
+fn also_shared(mut report: Report, shared: &[Shared]) -> Report {
+    let said = shared
+        .iter()
+        .map(Shared::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let stands = |reason| matches!(Reason::parse(reason), Some(Reason::Exposed | Reason::NotReady));
+    match report.conditions.first_mut() {
+        Some(condition) if !said.is_empty() && stands(condition.reason) => {
+            condition.message = format!("{}; {said}", condition.message);
+            report.note(true, "HostnameShared", said)
+        }
+        _ => report,
     }
 }
 

@@ -154,6 +154,7 @@ fn standing_as(kind: ExposureKind, state: ChildState, live: Option<Value>) -> Ve
     let finding = Finding::Exposed {
         resolved: Box::new(resolved(kind)),
         class: ClassState::Fine,
+        shared: Vec::new(),
     };
     found(kind, &fresh(kind), finding, &child(kind, state, live))
 }
@@ -596,6 +597,7 @@ fn an_ingress_without_a_class_to_serve_it_is_exposed_and_says_so() {
         let finding = Finding::Exposed {
             resolved: Box::new(resolved),
             class,
+            shared: Vec::new(),
         };
         let mut told = found(
             kind,
@@ -690,4 +692,42 @@ fn the_contract_covers_one_condition_and_one_field() {
         (CONTRACT.conditions, CONTRACT.fields),
         (&["WebsiteExposed"][..], &["websiteExposure"][..])
     );
+}
+
+#[test]
+fn a_hostname_of_an_older_bucket_is_said_for_as_long_as_the_object_stands() {
+    let shared = vec![Shared {
+        hostname: "www.example.org".into(),
+        namespace: "shop".into(),
+        name: "front".into(),
+    }];
+    for kind in KINDS {
+        let say = |state| {
+            let finding = Finding::Exposed {
+                resolved: Box::new(resolved(kind)),
+                class: ClassState::Fine,
+                shared: shared.clone(),
+            };
+            found(kind, &fresh(kind), finding, &child(kind, state, Some(serving())))
+        };
+        let text = "www.example.org is also exposed by GarageBucket shop/front, which is older";
+        // On the condition, and as a warning.
+        let standing = say(ChildState::Created);
+        assert!(
+            standing[0].ends_with(&format!("sites/blog-website; {text}")),
+            "{standing:?}"
+        );
+        assert!(
+            standing
+                .iter()
+                .any(|line| line.contains("HostnameShared") && line.contains(text)),
+            "{standing:?}"
+        );
+        // A failure has its own message.
+        let failed = say(ChildState::Failed(ErrorClass::Transient, "no".into()));
+        assert!(
+            failed.iter().all(|line| !line.contains("also exposed")),
+            "{failed:?}"
+        );
+    }
 }

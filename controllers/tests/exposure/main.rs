@@ -20,3 +20,4 @@ mod grid;
 mod presence;
 mod routes;
 mod rows;
+mod tenants;

@@ -20,6 +20,7 @@ use reconcile_kit::{
 };
 use routewright::{
     app::{App, Options},
+    exposure::tenancy::Guards,
     garage::access::Access,
 };
 use serde_json::{Value, json};
@@ -39,6 +40,7 @@ pub fn options() -> Options {
         instance: "one".into(),
         pod: Some("pod-1".into()),
         extra_ca: None,
+        guards: Guards::default(),
     }
 }
 

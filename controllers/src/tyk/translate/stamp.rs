@@ -1,0 +1,67 @@
+//! Whose an API is, and whether it is still what was written: two root keys that Tyk keeps as they are.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{TykApi, canonical, hex};
+use crate::tyk::objects::Key;
+
+/// Root key with the owner.
+pub const OWNER: &str = "x-routewright-owner";
+/// Root key with the digest of the document.
+pub const HASH: &str = "x-routewright-hash";
+
+/// The route that an API belongs to. An API with another owner is neither overwritten nor deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Tells clusters apart that write to one Tyk.
+    pub cluster: String,
+    /// Namespace and name of the HTTPRoute.
+    pub route: Key,
+    /// Its metadata.uid.
+    pub uid: String,
+}
+
+impl Owner {
+    /// Reads the owner of a document; `None` when it has none or not a whole one.
+    pub fn of(document: &Value) -> Option<Self> {
+        let text = |path: &[&str]| {
+            path.iter()
+                .try_fold(document.get(OWNER)?, |value, key| value.get(*key))?
+                .as_str()
+                .map(ToOwned::to_owned)
+        };
+        Some(Self {
+            cluster: text(&["cluster"])?,
+            route: Key::new(text(&["route", "namespace"])?, text(&["route", "name"])?),
+            uid: text(&["route", "uid"])?,
+        })
+    }
+
+    fn value(&self) -> Value {
+        json!({
+            "cluster": self.cluster,
+            "route": {"namespace": self.route.namespace, "name": self.route.name, "uid": self.uid},
+        })
+    }
+}
+
+/// The API with its owner and, over everything else, its digest.
+pub fn stamp(mut api: TykApi, owner: &Owner) -> TykApi {
+    if let Some(root) = api.document.as_object_mut() {
+        root.remove(HASH);
+        root.insert(OWNER.to_owned(), owner.value());
+        let digest = digest(&Value::Object(root.clone()));
+        root.insert(HASH.to_owned(), Value::String(digest));
+    }
+    api
+}
+
+/// Digest of a document without its own digest: hex SHA-256 of the canonical bytes.
+pub fn digest(document: &Value) -> String {
+    let mut bare = document.clone();
+    if let Some(root) = bare.as_object_mut() {
+        root.remove(HASH);
+    }
+    hex(Sha256::digest(canonical(&bare)).iter())
+}

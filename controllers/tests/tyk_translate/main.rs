@@ -1,0 +1,12 @@
+//! What a plan becomes in Tyk, row by row of the source's tables: identity, configuration, filters, backends,
+//! attachment. Against a running gateway: `tyk_gateway.rs`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod configuration;
+mod identity;
+mod support;

@@ -1,6 +1,11 @@
 //! GatewayClass, as far as decisions need it.
 
-use super::Meta;
+use serde_json::Value;
+
+use super::{
+    DecodeError, Meta, Scope,
+    walk::{Node, Place},
+};
 
 /// A GatewayClass of any controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,4 +29,40 @@ pub struct ParametersRef {
     pub name: String,
     /// Namespace, if written.
     pub namespace: Option<String>,
+}
+
+impl GatewayClass {
+    /// Reads a GatewayClass. What does not decode counts as absent: an empty controllerName is nobody's.
+    pub fn decode(value: &Value) -> Result<Self, DecodeError> {
+        let mut class = Self {
+            meta: Meta::decode(value, Scope::Cluster)?,
+            ..Self::default()
+        };
+        let ignored = &mut Vec::new();
+        if let Some(spec) = value
+            .get("spec")
+            .and_then(|spec| Node::of(Place::Root("spec"), spec, ignored))
+        {
+            class.controller_name = spec
+                .text("controllerName", ignored)
+                .unwrap_or_default()
+                .to_owned();
+            class.parameters = ParametersRef::below(&spec, ignored);
+        }
+        Ok(class)
+    }
+}
+
+impl ParametersRef {
+    /// The field `parametersRef` of a node. What does not decode is left empty and refers to nothing.
+    pub(super) fn below(node: &Node<'_, '_>, problems: &mut Vec<super::Problem>) -> Option<Self> {
+        node.get("parametersRef")?;
+        let read = node.with("parametersRef", problems, |reference, problems| Self {
+            group: reference.text("group", problems).unwrap_or_default().to_owned(),
+            kind: reference.text("kind", problems).unwrap_or_default().to_owned(),
+            name: reference.text("name", problems).unwrap_or_default().to_owned(),
+            namespace: reference.filled("namespace", problems).map(str::to_owned),
+        });
+        Some(read.unwrap_or_default())
+    }
 }

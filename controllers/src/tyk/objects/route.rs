@@ -1,8 +1,17 @@
 //! HTTPRoute, decoded rule by rule: what cannot be served is a [`Problem`] of its rule, never a lost route.
 
+mod filters;
+mod rule;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Meta, Problem};
+use serde_json::Value;
+
+use super::{
+    DecodeError, GATEWAY_GROUP, Meta, Problem, Scope,
+    text::hostname,
+    walk::{Node, Place},
+};
 
 /// An HTTPRoute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,3 +186,86 @@ pub struct BackendRef {
     /// weight; 1 when left out, at most 1 000 000.
     pub weight: u32,
 }
+
+/// Most entries of each list in a route, as the CRD has them.
+const MAX_HOSTNAMES: usize = 16;
+const MAX_RULES: usize = 16;
+const MAX_PARENTS: usize = 32;
+const MAX_MATCHES: usize = 128;
+
+impl HttpRoute {
+    /// Reads an HTTPRoute, rule by rule.
+    pub fn decode(value: &Value) -> Result<Self, DecodeError> {
+        let mut route = Self {
+            meta: Meta::decode(value, Scope::Namespaced)?,
+            ..Self::default()
+        };
+        let problems = &mut Vec::new();
+        match value.get("spec").filter(|spec| !spec.is_null()) {
+            None => route.rules = vec![Rule::default_rule()],
+            Some(spec) => {
+                if let Some(spec) = Node::of(Place::Root("spec"), spec, problems) {
+                    route.read(&spec, problems);
+                }
+            }
+        }
+        route.problems = std::mem::take(problems);
+        Ok(route)
+    }
+
+    fn read(&mut self, spec: &Node<'_, '_>, problems: &mut Vec<Problem>) {
+        spec.only(&["parentRefs", "hostnames", "rules"], problems);
+        self.parents = spec.each("parentRefs", problems, ParentRef::read);
+        let place = spec.at("hostnames");
+        for (index, text) in spec.texts("hostnames", problems) {
+            match hostname(text, true) {
+                Ok(name) if self.hostnames.contains(&name) => {}
+                Ok(name) => self.hostnames.push(name),
+                Err(why) => problems.push(place.item(index).problem(why)),
+            }
+        }
+        let rules = spec.at("rules");
+        self.rules = match spec.get("rules") {
+            None => vec![Rule::default_rule()],
+            Some(_) => spec
+                .list("rules", problems)
+                .iter()
+                .enumerate()
+                .map(|(index, rule)| Rule::read(rules.item(index), rule))
+                .collect(),
+        };
+        for (name, most) in [
+            ("parentRefs", MAX_PARENTS),
+            ("hostnames", MAX_HOSTNAMES),
+            ("rules", MAX_RULES),
+        ] {
+            if spec.list(name, &mut Vec::new()).len() > most {
+                problems.push(spec.at(name).problem(format!("must have at most {most} entries")));
+            }
+        }
+        if self.rules.iter().map(|rule| rule.matches.len()).sum::<usize>() > MAX_MATCHES {
+            problems.push(rules.problem(format!("must have at most {MAX_MATCHES} matches together")));
+        }
+    }
+}
+
+impl ParentRef {
+    fn read(node: &Node<'_, '_>, problems: &mut Vec<Problem>) -> Option<Self> {
+        node.only(
+            &["group", "kind", "namespace", "name", "sectionName", "port"],
+            problems,
+        );
+        Some(Self {
+            group: node.text("group", problems).unwrap_or(GATEWAY_GROUP).to_owned(),
+            kind: node.filled("kind", problems).unwrap_or("Gateway").to_owned(),
+            namespace: node.filled("namespace", problems).map(str::to_owned),
+            name: node.required("name", problems)?.to_owned(),
+            section_name: node.filled("sectionName", problems).map(str::to_owned),
+            port: node.port("port", problems),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;

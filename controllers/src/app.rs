@@ -25,6 +25,7 @@ use crate::exposure::{
 use crate::{
     garage::{access::Access, controllers as garage},
     ground::Ground,
+    telemetry::exposures::Exposures,
 };
 
 /// Value of `app.kubernetes.io/managed-by` on everything that the operator makes.
@@ -76,8 +77,9 @@ pub fn client(config: &Config, metrics: &Metrics, leadership: &Leadership) -> Re
     config.connect_timeout = Some(Duration::from_secs(5));
     config.write_timeout = Some(Duration::from_secs(15));
     Ok(ClientBuilder::try_from(config)?
-        .with_layer(&WriteGuard::new(leadership.clone()).layer())
         .with_layer(&metrics.api_layer())
+        // Outermost: what it refuses is no request.
+        .with_layer(&WriteGuard::new(leadership.clone()).layer())
         .build())
 }
 
@@ -103,6 +105,7 @@ pub struct App {
     pub metrics: Metrics,
     _exposure: exposure::Running,
     _garage: Vec<ListenGuard>,
+    _counted: ListenGuard,
 }
 
 impl App {
@@ -158,6 +161,7 @@ impl App {
             ingress: options.enable_ingress,
             gateway_api: options.enable_gateway_api,
         };
+        let counted = caches.buckets.listen(Exposures::new(&metrics).follow());
         let exposure = exposure::add(&ground, &caches, flags);
         let garage = garage::add(
             &ground,
@@ -175,6 +179,7 @@ impl App {
             metrics,
             _exposure: exposure,
             _garage: garage,
+            _counted: counted,
         })
     }
 

@@ -14,4 +14,5 @@ pub mod cli;
 pub mod exposure;
 pub mod garage;
 pub mod ground;
+pub mod telemetry;
 pub mod tyk;

@@ -594,11 +594,13 @@ pub async fn looked(operator: &Operator) -> Result<()> {
         || async {
             let text = operator.metrics().await.map_err(|e| e.to_string())?;
             let done = ["ingress-exposure", "httproute-exposure"].iter().all(|c| {
-                text.lines()
-                    .any(|l| l.starts_with("routewright_reconcile_total") && l.contains(c))
-                    && text
-                        .lines()
-                        .any(|l| l == format!("routewright_queue_depth{{controller=\"{c}\"}} 0"))
+                [
+                    format!("routewright_controller_state{{controller=\"{c}\",state=\"Running\"}} 1"),
+                    format!("workqueue_depth{{name=\"{c}\",controller=\"{c}\"}} 0"),
+                    format!("controller_runtime_active_workers{{controller=\"{c}\"}} 0"),
+                ]
+                .iter()
+                .all(|wanted| text.lines().any(|line| line == wanted))
             });
             if done { Ok(()) } else { Err(text) }
         },

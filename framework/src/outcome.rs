@@ -30,11 +30,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Stable label for metrics and traces.
+    /// Stable label for metrics and traces; the first two are controller-runtime's words.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Done => "done",
-            Self::RequeueAfter(_) => "requeue",
+            Self::Done => "success",
+            Self::RequeueAfter(_) => "requeue_after",
             Self::Waiting { .. } => "waiting",
             Self::Skipped(_) => "skipped",
             Self::Failed { .. } => "error",

@@ -507,7 +507,7 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Spans {
         values.record(&mut Said(self));
     }
     fn on_exit(&self, _: &Id, _: Context<'_, S>) {
-        *self.counted.lock().unwrap() = self.metrics.encode().contains("result=\"done\"} 1");
+        *self.counted.lock().unwrap() = self.metrics.encode().contains("result=\"success\"} 1");
     }
 }
 
@@ -591,7 +591,7 @@ fn a_failure_is_counted_with_its_class(slots: &[Slot]) -> Result<(), Broken> {
     once(&world, slots)?;
     let text = world.metrics.encode();
     must(
-        text.contains(r#"kit_reconcile_errors_total{controller="toy",class="transient"} 1"#),
+        text.contains(r#"controller_runtime_reconcile_errors_total{controller="toy",class="transient"} 1"#),
         text,
     )
 }
@@ -605,7 +605,7 @@ fn a_trigger_that_waits_out_its_back_off_is_counted(slots: &[Slot]) -> Result<()
     })?;
     let text = world.metrics.encode();
     must(
-        text.contains(r#"kit_reconcile_total{controller="toy",result="requeue"} 1"#),
+        text.contains(r#"controller_runtime_reconcile_total{controller="toy",result="requeue_after"} 1"#),
         text,
     )
 }

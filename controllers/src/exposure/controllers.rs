@@ -11,7 +11,6 @@ use reconcile_kit::{
     runtime::{
         ControllerSpec, Triggers,
         hub::{ListenGuard, WatchGuard},
-        metrics::ControllerLabel,
         run_controller,
         supervisor::Unit,
         triggers::{all_on_ready, on_change_of_child, on_change_of_self},
@@ -95,10 +94,7 @@ fn one<E: Exposer>(
     written: &StatusMemory,
     listeners: &mut Vec<ListenGuard>,
 ) -> Triggers<GarageBucket> {
-    let label = ControllerLabel {
-        controller: E::NAME.to_owned(),
-    };
-    let triggers = Triggers::new(ground.metrics.queue_depth.get_or_create_owned(&label));
+    let triggers = Triggers::new(ground.metrics.queue(E::NAME));
     let memory = WriteMemory::default();
     listeners.extend([
         caches

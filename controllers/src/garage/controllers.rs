@@ -17,7 +17,6 @@ use reconcile_kit::{
         ControllerSpec, Handle, Triggers,
         controller::Forget,
         hub::{Cached, ListenGuard},
-        metrics::ControllerLabel,
         run_controller,
         supervisor::Unit,
         triggers::on_change_of_self,
@@ -152,10 +151,7 @@ pub fn add(
 }
 
 fn triggers<K: kube::Resource<DynamicType = ()>>(ground: &Ground, name: &'static str) -> Triggers<K> {
-    let label = ControllerLabel {
-        controller: name.to_owned(),
-    };
-    Triggers::new(ground.metrics.queue_depth.get_or_create_owned(&label))
+    Triggers::new(ground.metrics.queue(name))
 }
 
 fn stack<P, E>(

@@ -20,6 +20,8 @@ use crate::{
     },
 };
 
+const ERROR: &str = "error";
+
 /// Layer of [`Metrics`].
 #[derive(Clone)]
 pub struct MetricsLayer(Arc<Counters>);
@@ -30,6 +32,8 @@ struct Counters {
     active: Gauge,
     duration: Histogram,
     done: Counter,
+    /// Looked up so that it is there, and 0, before the first failure: an increase can be seen.
+    failed: Counter,
     all: Registry,
 }
 
@@ -39,14 +43,18 @@ impl MetricsLayer {
         let label = ControllerLabel {
             controller: controller.to_owned(),
         };
+        let result = |result| {
+            metrics.reconciles.get_or_create_owned(&ResultLabel {
+                controller: controller.to_owned(),
+                result,
+            })
+        };
         Self(Arc::new(Counters {
             controller,
             active: metrics.reconcile_active.get_or_create_owned(&label),
             duration: metrics.reconcile_duration.get_or_create_owned(&label),
-            done: metrics.reconciles.get_or_create_owned(&ResultLabel {
-                controller: label.controller,
-                result: Outcome::Done.label(),
-            }),
+            done: result(Outcome::Done.label()),
+            failed: result(ERROR),
             all: metrics.clone(),
         }))
     }
@@ -88,13 +96,7 @@ impl Counters {
             }
             Err(error) => error.class,
         };
-        self.all
-            .reconciles
-            .get_or_create(&ResultLabel {
-                controller: controller(),
-                result: "error",
-            })
-            .inc();
+        self.failed.inc();
         let label = ClassLabel {
             controller: controller(),
             class: class.label(),
@@ -200,14 +202,14 @@ mod tests {
         }
         let text = metrics.encode();
         for line in [
-            r#"kit_reconcile_total{controller="c",result="done"} 1"#,
-            r#"kit_reconcile_total{controller="c",result="skipped"} 1"#,
-            r#"kit_reconcile_total{controller="c",result="error"} 2"#,
-            r#"kit_reconcile_errors_total{controller="c",class="panic"} 1"#,
-            r#"kit_reconcile_errors_total{controller="c",class="conflict"} 1"#,
-            r#"kit_reconcile_panics_total{controller="c"} 1"#,
-            r#"kit_reconcile_active{controller="c"} 0"#,
-            r#"kit_reconcile_duration_seconds_count{controller="c"} 4"#,
+            r#"controller_runtime_reconcile_total{controller="c",result="success"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="c",result="skipped"} 1"#,
+            r#"controller_runtime_reconcile_total{controller="c",result="error"} 2"#,
+            r#"controller_runtime_reconcile_errors_total{controller="c",class="panic"} 1"#,
+            r#"controller_runtime_reconcile_errors_total{controller="c",class="conflict"} 1"#,
+            r#"controller_runtime_reconcile_panics_total{controller="c"} 1"#,
+            r#"controller_runtime_active_workers{controller="c"} 0"#,
+            r#"controller_runtime_reconcile_time_seconds_count{controller="c"} 4"#,
         ] {
             assert!(text.contains(line), "{line} not in\n{text}");
         }
@@ -224,7 +226,7 @@ mod tests {
         let run = tokio::spawn(stack.oneshot(Request::new(Arc::new(()))));
         while !metrics
             .encode()
-            .contains(r#"kit_reconcile_active{controller="c"} 1"#)
+            .contains(r#"controller_runtime_active_workers{controller="c"} 1"#)
         {
             tokio::task::yield_now().await;
         }
@@ -233,7 +235,7 @@ mod tests {
         assert!(
             metrics
                 .encode()
-                .contains(r#"kit_reconcile_active{controller="c"} 0"#)
+                .contains(r#"controller_runtime_active_workers{controller="c"} 0"#)
         );
     }
 }

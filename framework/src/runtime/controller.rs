@@ -14,6 +14,7 @@ use kube::{
     Resource,
     runtime::controller::{Action, Config, Error, applier},
 };
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tower::ServiceExt;
 
@@ -141,31 +142,48 @@ where
     };
     // What an earlier run of this controller was stopped in (the lease went) or meant to look at again by timer has no
     // trigger any more.
+    let queue = Arc::new(triggers.running());
     triggers.push_all(&objects.store());
+    let counters = queue.counters();
+    counters.max_concurrent.set(i64::from(concurrency));
     running();
 
     let last_resort = Arc::new(LastResort::default());
     let (on_error, vanished) = (Arc::clone(&last_resort), Arc::clone(&last_resort));
     let jitter = Arc::new(jitter);
     let error_jitter = Arc::clone(&jitter);
+    let begins = Arc::clone(&queue);
     let results = applier(
         move |object: Arc<K>, _| {
             // The box is Sync but not meant to be shared while it is called: one clone per reconcile.
             let run = stack.clone().oneshot(Request::new(Arc::clone(&object)));
             let (jitter, last_resort) = (Arc::clone(&jitter), Arc::clone(&last_resort));
+            let (counters, started) = (counters.clone(), Instant::now());
+            begins.begun(object.meta());
             // `applier` polls everything in one task; a task of its own spreads the work over the threads.
-            AbortOnDropHandle::new(tokio::spawn(run)).map(move |joined| match joined {
-                Ok(Ok(outcome)) => {
-                    last_resort.worked(object.as_ref());
-                    Ok(action(&outcome, &jitter))
-                }
-                Ok(Err(error)) => Err(error),
-                Err(join) => Err(if join.is_panic() {
-                    ReconcileError::new(ErrorClass::Panic, "the reconcile panicked")
-                } else {
-                    ReconcileError::new(ErrorClass::Shutdown, "the reconcile was cancelled")
-                }),
-            })
+            AbortOnDropHandle::new(tokio::spawn(run))
+                .map(move |joined| {
+                    counters.work.observe(started.elapsed().as_secs_f64());
+                    match &joined {
+                        Ok(Ok(Outcome::Failed { retry: Some(_), .. }) | Err(_)) | Err(_) => {
+                            counters.retries.inc();
+                        }
+                        Ok(Ok(_)) => {}
+                    }
+                    joined
+                })
+                .map(move |joined| match joined {
+                    Ok(Ok(outcome)) => {
+                        last_resort.worked(object.as_ref());
+                        Ok(action(&outcome, &jitter))
+                    }
+                    Ok(Err(error)) => Err(error),
+                    Err(join) => Err(if join.is_panic() {
+                        ReconcileError::new(ErrorClass::Panic, "the reconcile panicked")
+                    } else {
+                        ReconcileError::new(ErrorClass::Shutdown, "the reconcile was cancelled")
+                    }),
+                })
         },
         move |object: Arc<K>, _: &ReconcileError, _| {
             Action::requeue(error_jitter.around(on_error.failed(object.as_ref()), 0.1))
@@ -184,6 +202,7 @@ where
             match result {
                 Ok(_) => {}
                 Err(Error::ObjectNotFound(gone)) => {
+                    queue.gone(gone.namespace.as_deref(), &gone.name);
                     vanished.forget(gone.namespace.clone(), gone.name.clone());
                     if let Some(forget) = &forget {
                         forget(gone.namespace.as_deref().unwrap_or_default(), &gone.name);

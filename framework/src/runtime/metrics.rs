@@ -1,5 +1,5 @@
-//! The metrics of the framework and a tower layer that counts API requests. Names follow controller-runtime's habits;
-//! the prefix is a parameter. No object name is ever a label.
+//! The metrics of the framework and a tower layer that counts API requests. What controller-runtime and client-go count
+//! too has their names, so that dashboards fit; the rest has the product's prefix. No object name is ever a label.
 
 use std::{
     pin::Pin,
@@ -13,12 +13,13 @@ use pin_project_lite::pin_project;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
+        MetricType,
         counter::Counter,
         family::Family,
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::Registry,
+    registry::{Metric, Registry},
 };
 use tower::{Layer, Service};
 
@@ -36,8 +37,26 @@ pub struct ControllerLabel {
 pub struct ResultLabel {
     /// Unique controller name.
     pub controller: String,
-    /// `done`, `requeue`, `waiting`, `skipped` or `error`.
+    /// `success`, `requeue_after`, `waiting`, `skipped` or `error`.
     pub result: &'static str,
+}
+
+/// Label of a queue, as client-go writes it.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct QueueLabel {
+    /// Unique controller name.
+    pub name: String,
+    /// The same: controller-runtime has both.
+    pub controller: String,
+}
+
+/// Label of a request, as client-go writes it.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct CodeLabel {
+    /// HTTP status code, or `<error>` when no answer came.
+    pub code: String,
+    /// HTTP method.
+    pub method: String,
 }
 
 /// Label of a failed reconcile.
@@ -100,7 +119,7 @@ pub type FloatGauge = Gauge<f64, AtomicU64>;
 /// All metrics of the framework. Cheap to clone; all clones count into the same registry.
 #[derive(Clone)]
 pub struct Metrics {
-    registry: Arc<Mutex<Registry>>,
+    registry: Arc<Mutex<Registered>>,
     /// Finished reconciles.
     pub reconciles: Family<ResultLabel, Counter>,
     /// Failed reconciles by class.
@@ -111,8 +130,14 @@ pub struct Metrics {
     pub reconcile_panics: Family<ControllerLabel, Counter>,
     /// Reconciles that run now.
     pub reconcile_active: Family<ControllerLabel, Gauge>,
-    /// Objects that wait for a reconcile and were not yet taken.
-    pub queue_depth: Family<ControllerLabel, Gauge>,
+    /// Reconciles that may run at once.
+    pub max_concurrent: Family<ControllerLabel, Gauge>,
+    queue_depth: Family<QueueLabel, Gauge>,
+    queue_adds: Family<QueueLabel, Counter>,
+    queue_retries: Family<QueueLabel, Counter>,
+    queue_wait: Family<QueueLabel, Histogram, fn() -> Histogram>,
+    queue_work: Family<QueueLabel, Histogram, fn() -> Histogram>,
+    requests: Family<CodeLabel, Counter>,
     /// API requests.
     pub api_requests: Family<RequestLabel, Counter>,
     /// Children applied.
@@ -135,9 +160,43 @@ pub struct Metrics {
     pub leader: Gauge,
 }
 
+struct Registered {
+    registry: Registry,
+    prefix: String,
+    names: Vec<String>,
+}
+
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// Adds metrics to a registry and keeps their names, so that documentation can be compared with them.
+pub struct Registrar<'a>(&'a mut Registered);
+
+impl Registrar<'_> {
+    /// A metric of the product: its name gets the prefix.
+    pub fn register(&mut self, name: &str, help: &str, metric: impl Metric) {
+        let name = format!("{}_{name}", self.0.prefix);
+        self.register_as(&name, help, metric);
+    }
+
+    /// A metric under a name that others coined.
+    pub fn register_as(&mut self, name: &str, help: &str, metric: impl Metric) {
+        // The encoder adds this.
+        let suffix = match metric.metric_type() {
+            MetricType::Counter => "_total",
+            _ => "",
+        };
+        self.0.names.push(format!("{name}{suffix}"));
+        self.0.registry.register(name, help, metric);
+    }
+}
+
+impl std::fmt::Debug for Registrar<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registrar").finish_non_exhaustive()
     }
 }
 
@@ -147,17 +206,26 @@ fn durations() -> Histogram {
 }
 
 impl Metrics {
-    /// Metrics with names that start with `prefix` and an underscore.
+    /// Metrics. What only this framework counts has names that start with `prefix` and an underscore.
     pub fn new(prefix: &str) -> Self {
-        let mut r = Registry::with_prefix(prefix);
         let metrics = Self {
-            registry: Arc::default(),
+            registry: Arc::new(Mutex::new(Registered {
+                registry: Registry::default(),
+                prefix: prefix.to_owned(),
+                names: Vec::new(),
+            })),
             reconciles: Family::default(),
             reconcile_errors: Family::default(),
             reconcile_duration: Family::new_with_constructor(durations),
             reconcile_panics: Family::default(),
             reconcile_active: Family::default(),
+            max_concurrent: Family::default(),
             queue_depth: Family::default(),
+            queue_adds: Family::default(),
+            queue_retries: Family::default(),
+            queue_wait: Family::new_with_constructor(durations),
+            queue_work: Family::new_with_constructor(durations),
+            requests: Family::default(),
             api_requests: Family::default(),
             child_apply: Family::default(),
             cache_objects: Family::default(),
@@ -169,95 +237,188 @@ impl Metrics {
             api_served: Family::default(),
             leader: Gauge::default(),
         };
-        // Counters get `_total` from the encoder.
-        r.register("reconcile", "Finished reconciles", metrics.reconciles.clone());
-        r.register(
-            "reconcile_errors",
+        metrics.register(|r| metrics.register_known(r));
+        metrics.register(|r| metrics.register_own(r));
+        metrics
+    }
+
+    /// Names that users of controllers know.
+    fn register_known(&self, r: &mut Registrar<'_>) {
+        r.register_as(
+            "controller_runtime_reconcile",
+            "Finished reconciles",
+            self.reconciles.clone(),
+        );
+        r.register_as(
+            "controller_runtime_reconcile_errors",
             "Failed reconciles by error class",
-            metrics.reconcile_errors.clone(),
+            self.reconcile_errors.clone(),
         );
-        r.register(
-            "reconcile_duration_seconds",
-            "Duration of reconciles",
-            metrics.reconcile_duration.clone(),
-        );
-        r.register(
-            "reconcile_panics",
+        r.register_as(
+            "controller_runtime_reconcile_panics",
             "Reconciles that panicked",
-            metrics.reconcile_panics.clone(),
+            self.reconcile_panics.clone(),
         );
-        r.register(
-            "reconcile_active",
+        r.register_as(
+            "controller_runtime_reconcile_time_seconds",
+            "Duration of reconciles",
+            self.reconcile_duration.clone(),
+        );
+        r.register_as(
+            "controller_runtime_active_workers",
             "Reconciles that run now",
-            metrics.reconcile_active.clone(),
+            self.reconcile_active.clone(),
         );
-        r.register(
-            "queue_depth",
+        r.register_as(
+            "controller_runtime_max_concurrent_reconciles",
+            "Reconciles that may run at once",
+            self.max_concurrent.clone(),
+        );
+        r.register_as(
+            "workqueue_depth",
             "Objects that wait for a reconcile",
-            metrics.queue_depth.clone(),
+            self.queue_depth.clone(),
         );
+        r.register_as(
+            "workqueue_adds",
+            "Objects that were put in the queue",
+            self.queue_adds.clone(),
+        );
+        r.register_as(
+            "workqueue_retries",
+            "Reconciles that failed and are tried again",
+            self.queue_retries.clone(),
+        );
+        r.register_as(
+            "workqueue_queue_duration_seconds",
+            "How long an object waited for its reconcile",
+            self.queue_wait.clone(),
+        );
+        r.register_as(
+            "workqueue_work_duration_seconds",
+            "How long an object was worked at",
+            self.queue_work.clone(),
+        );
+        r.register_as(
+            "rest_client_requests",
+            "Requests to the API server by status code and method",
+            self.requests.clone(),
+        );
+    }
+
+    /// Names of our own.
+    fn register_own(&self, r: &mut Registrar<'_>) {
         r.register(
             "api_requests",
-            "Requests to the API server",
-            metrics.api_requests.clone(),
+            "Requests to the API server by what they were for",
+            self.api_requests.clone(),
         );
         r.register(
             "child_apply",
             "Owned children applied, by result",
-            metrics.child_apply.clone(),
+            self.child_apply.clone(),
         );
-        r.register(
-            "cache_objects",
-            "Objects in a cache",
-            metrics.cache_objects.clone(),
-        );
+        r.register("cache_objects", "Objects in a cache", self.cache_objects.clone());
         r.register(
             "cache_undecodable",
             "Objects that do not fit their type",
-            metrics.cache_undecodable.clone(),
+            self.cache_undecodable.clone(),
         );
-        r.register(
-            "watch_errors",
-            "Failures of a watch",
-            metrics.watch_errors.clone(),
-        );
+        r.register("watch_errors", "Failures of a watch", self.watch_errors.clone());
         r.register(
             "watch_last_event_timestamp_seconds",
             "Time of the last event of a watch",
-            metrics.watch_last_event.clone(),
+            self.watch_last_event.clone(),
         );
         r.register(
             "controller_state",
             "1 for the state that a controller is in",
-            metrics.controller_state.clone(),
+            self.controller_state.clone(),
         );
         r.register(
             "controller_restarts",
             "Restarts of a controller that ended or panicked",
-            metrics.controller_restarts.clone(),
+            self.controller_restarts.clone(),
         );
-        r.register("api_served", "1 if a kind is served", metrics.api_served.clone());
-        r.register("leader", "1 while this process leads", metrics.leader.clone());
-        *lock(&metrics.registry) = r;
-        metrics
+        r.register("api_served", "1 if a kind is served", self.api_served.clone());
+        r.register("leader", "1 while this process leads", self.leader.clone());
     }
 
     /// Adds metrics of a product to the same registry.
-    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
-        add(&mut lock(&self.registry));
+    pub fn register(&self, add: impl FnOnce(&mut Registrar<'_>)) {
+        add(&mut Registrar(&mut lock(&self.registry)));
+    }
+
+    /// The names of all metrics, also of those that have no series yet, as a scrape shows them (a histogram without its
+    /// suffixes).
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.registry).names.clone()
     }
 
     /// The text that a scrape gets (OpenMetrics).
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &lock(&self.registry));
+        let _ = prometheus_client::encoding::text::encode(&mut text, &lock(&self.registry).registry);
         text
     }
 
     /// A layer for kube's client stack that counts requests.
     pub fn api_layer(&self) -> ApiMetricsLayer {
-        ApiMetricsLayer(self.api_requests.clone())
+        ApiMetricsLayer {
+            requests: self.api_requests.clone(),
+            codes: self.requests.clone(),
+        }
+    }
+
+    /// The counters of one controller's queue.
+    pub fn queue(&self, controller: &str) -> Queue {
+        let label = QueueLabel {
+            name: controller.to_owned(),
+            controller: controller.to_owned(),
+        };
+        let controller = ControllerLabel {
+            controller: controller.to_owned(),
+        };
+        Queue {
+            depth: self.queue_depth.get_or_create_owned(&label),
+            adds: self.queue_adds.get_or_create_owned(&label),
+            retries: self.queue_retries.get_or_create_owned(&label),
+            wait: self.queue_wait.get_or_create_owned(&label),
+            work: self.queue_work.get_or_create_owned(&label),
+            max_concurrent: self.max_concurrent.get_or_create_owned(&controller),
+        }
+    }
+}
+
+/// See [`Metrics::queue`].
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// Objects that wait.
+    pub depth: Gauge,
+    /// Objects that began to wait.
+    pub adds: Counter,
+    /// Reconciles that failed and are tried again.
+    pub retries: Counter,
+    /// How long objects waited.
+    pub wait: Histogram,
+    /// How long objects were worked at.
+    pub work: Histogram,
+    /// Reconciles at once.
+    pub max_concurrent: Gauge,
+}
+
+impl Default for Queue {
+    /// Counts for nobody.
+    fn default() -> Self {
+        Self {
+            depth: Gauge::default(),
+            adds: Counter::default(),
+            retries: Counter::default(),
+            wait: durations(),
+            work: durations(),
+            max_concurrent: Gauge::default(),
+        }
     }
 }
 
@@ -270,14 +431,17 @@ impl Default for Metrics {
 
 /// See [`Metrics::api_layer`].
 #[derive(Clone, Debug)]
-pub struct ApiMetricsLayer(Family<RequestLabel, Counter>);
+pub struct ApiMetricsLayer {
+    requests: Family<RequestLabel, Counter>,
+    codes: Family<CodeLabel, Counter>,
+}
 
 impl<S> Layer<S> for ApiMetricsLayer {
     type Service = ApiMetricsService<S>;
     fn layer(&self, inner: S) -> Self::Service {
         ApiMetricsService {
             inner,
-            requests: self.0.clone(),
+            counters: self.clone(),
         }
     }
 }
@@ -286,7 +450,7 @@ impl<S> Layer<S> for ApiMetricsLayer {
 #[derive(Clone, Debug)]
 pub struct ApiMetricsService<S> {
     inner: S,
-    requests: Family<RequestLabel, Counter>,
+    counters: ApiMetricsLayer,
 }
 
 impl<S, B> Service<Request<Body>> for ApiMetricsService<S>
@@ -311,7 +475,8 @@ where
         ApiMetricsFuture {
             kind: resource(request.uri().path()).to_owned(),
             verb,
-            requests: self.requests.clone(),
+            method: request.method().clone(),
+            counters: self.counters.clone(),
             inner: self.inner.call(request),
         }
     }
@@ -322,7 +487,8 @@ pin_project! {
     pub struct ApiMetricsFuture<F> {
         verb: &'static str,
         kind: String,
-        requests: Family<RequestLabel, Counter>,
+        method: http::Method,
+        counters: ApiMetricsLayer,
         #[pin]
         inner: F,
     }
@@ -337,14 +503,21 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let answer = ready!(this.inner.poll(cx));
-        this.requests
+        let code = answer.as_ref().ok().map(|response| response.status());
+        let code = code.as_ref().map(http::StatusCode::as_str);
+        this.counters
+            .codes
+            .get_or_create(&CodeLabel {
+                code: code.unwrap_or("<error>").to_owned(),
+                method: this.method.as_str().to_owned(),
+            })
+            .inc();
+        this.counters
+            .requests
             .get_or_create(&RequestLabel {
                 verb: this.verb,
                 kind: std::mem::take(this.kind),
-                code: match &answer {
-                    Ok(response) => response.status().as_str().to_owned(),
-                    Err(_) => "error".to_owned(),
-                },
+                code: code.unwrap_or("error").to_owned(),
             })
             .inc();
         Poll::Ready(answer)
@@ -428,5 +601,27 @@ mod tests {
             text.contains(r#"op_api_requests_total{verb="get",kind="secrets",code="error"} 1"#),
             "{text}"
         );
+        for line in [
+            r#"rest_client_requests_total{code="404",method="GET"} 1"#,
+            r#"rest_client_requests_total{code="<error>",method="GET"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_known_before_there_is_a_series() {
+        let metrics = Metrics::new("op");
+        metrics.register(|r| r.register("things", "Things", Counter::<u64>::default()));
+        let names = metrics.names();
+        for name in [
+            "controller_runtime_reconcile_total",
+            "workqueue_depth",
+            "op_leader",
+            "op_things_total",
+        ] {
+            assert!(names.iter().any(|n| n == name), "{name} not in {names:?}");
+        }
+        assert!(metrics.encode().contains("op_things_total 0"));
     }
 }

@@ -3,8 +3,9 @@
 
 use std::{
     any::TypeId,
-    collections::HashMap,
+    collections::{HashMap, hash_map::RandomState},
     fmt::Debug,
+    hash::BuildHasher,
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
@@ -19,12 +20,12 @@ use kube::{
     core::{ClusterResourceScope, ObjectMeta},
     runtime::reflector::ObjectRef,
 };
-use prometheus_client::metrics::gauge::Gauge;
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
     hub::{Cached, Change, Handle, Listener, Lookup},
     lock,
+    metrics::Queue,
 };
 
 /// The triggers of one controller. Cheap to clone: all clones are one set.
@@ -34,7 +35,46 @@ struct Inner<K: Resource<DynamicType = ()>> {
     waiting: IndexSet<ObjectRef<K>>,
     timers: HashMap<ObjectRef<K>, (Instant, AbortHandle)>,
     waker: Option<Waker>,
-    depth: Gauge,
+    counts: Counts,
+}
+
+/// What is measured: an object waits from its push to the begin of its reconcile, wherever it waits in between.
+#[derive(Default)]
+struct Counts {
+    queue: Queue,
+    /// While no controller takes, there is no queue: what was pushed is of no interest, as a start looks at everything.
+    running: bool,
+    /// By hash: two objects with one would be counted as one, which costs less than their names.
+    since: HashMap<u64, Instant>,
+    hasher: RandomState,
+}
+
+impl Counts {
+    fn key(&self, namespace: Option<&str>, name: &str) -> u64 {
+        self.hasher.hash_one((namespace.unwrap_or_default(), name))
+    }
+
+    fn pushed(&mut self, namespace: Option<&str>, name: &str) {
+        if !self.running {
+            return;
+        }
+        let key = self.key(namespace, name);
+        if let std::collections::hash_map::Entry::Vacant(entry) = self.since.entry(key) {
+            entry.insert(Instant::now());
+            self.queue.adds.inc();
+            self.queue.depth.inc();
+        }
+    }
+
+    fn taken(&mut self, namespace: Option<&str>, name: &str) -> Option<Instant> {
+        if self.since.is_empty() {
+            return None;
+        }
+        let key = self.key(namespace, name);
+        let since = self.since.remove(&key)?;
+        self.queue.depth.dec();
+        Some(since)
+    }
 }
 
 impl<K: Resource<DynamicType = ()>> Clone for Triggers<K> {
@@ -51,29 +91,34 @@ impl<K: Resource<DynamicType = ()>> Debug for Triggers<K> {
 
 impl<K: Resource<DynamicType = ()>> Default for Triggers<K> {
     fn default() -> Self {
-        Self::new(Gauge::default())
+        Self::new(Queue::default())
     }
 }
 
 impl<K: Resource<DynamicType = ()>> Triggers<K> {
-    /// An empty set whose size is shown by `depth`.
-    pub fn new(depth: Gauge) -> Self {
+    /// An empty set that is counted by `queue`.
+    pub fn new(queue: Queue) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             waiting: IndexSet::new(),
             timers: HashMap::new(),
             waker: None,
-            depth,
+            counts: Counts {
+                queue,
+                ..Counts::default()
+            },
         })))
     }
 
     /// Look at this object.
     pub fn push(&self, reference: ObjectRef<K>) {
         let mut inner = lock(&self.0);
-        if inner.waiting.insert(reference) {
-            inner.depth.inc();
-            if let Some(waker) = inner.waker.take() {
-                waker.wake();
-            }
+        inner
+            .counts
+            .pushed(reference.namespace.as_deref(), &reference.name);
+        if inner.waiting.insert(reference)
+            && let Some(waker) = inner.waker.take()
+        {
+            waker.wake();
         }
     }
 
@@ -112,6 +157,17 @@ impl<K: Resource<DynamicType = ()>> Triggers<K> {
     /// None waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// A controller begins to take: what waits, waits from now on. The queue is none any more when the guard goes.
+    pub(super) fn running(&self) -> RunningQueue<K> {
+        let mut inner = lock(&self.0);
+        let Inner { waiting, counts, .. } = &mut *inner;
+        counts.running = true;
+        for reference in waiting.iter() {
+            counts.pushed(reference.namespace.as_deref(), &reference.name);
+        }
+        RunningQueue(self.clone())
     }
 
     /// The triggers as they are taken; never ends. There should be one at a time; what a dropped one did not take
@@ -157,6 +213,40 @@ impl<K: Resource<DynamicType = ()>> Drop for Inner<K> {
     }
 }
 
+/// See [`Triggers::running`].
+pub(super) struct RunningQueue<K: Resource<DynamicType = ()>>(Triggers<K>);
+
+impl<K: Resource<DynamicType = ()>> RunningQueue<K> {
+    /// The reconcile of this object begins.
+    pub(super) fn begun(&self, meta: &ObjectMeta) {
+        let mut inner = lock(&self.0.0);
+        let name = meta.name.as_deref().unwrap_or_default();
+        if let Some(since) = inner.counts.taken(meta.namespace.as_deref(), name) {
+            let wait = since.elapsed().as_secs_f64();
+            inner.counts.queue.wait.observe(wait);
+        }
+    }
+
+    /// There is no such object to reconcile.
+    pub(super) fn gone(&self, namespace: Option<&str>, name: &str) {
+        lock(&self.0.0).counts.taken(namespace, name);
+    }
+
+    /// The counters.
+    pub(super) fn counters(&self) -> Queue {
+        lock(&self.0.0).counts.queue.clone()
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Drop for RunningQueue<K> {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.0.0);
+        inner.counts.running = false;
+        inner.counts.since = HashMap::new();
+        inner.counts.queue.depth.set(0);
+    }
+}
+
 /// See [`Triggers::stream`].
 #[derive(Debug)]
 pub struct TriggerStream<K: Resource<DynamicType = ()>>(Triggers<K>);
@@ -167,10 +257,7 @@ impl<K: Resource<DynamicType = ()>> Stream for TriggerStream<K> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut inner = lock(&self.0.0);
         match inner.waiting.pop() {
-            Some(reference) => {
-                inner.depth.dec();
-                Poll::Ready(Some(reference))
-            }
+            Some(reference) => Poll::Ready(Some(reference)),
             None => {
                 inner.waker = Some(cx.waker().clone());
                 Poll::Pending
@@ -322,6 +409,34 @@ mod tests {
         assert_eq!(taken(&triggers), ["a", "b", "c"]);
         triggers.push_name(Some("ns"), "a");
         assert_eq!(taken(&triggers), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn an_object_waits_from_its_push_to_its_reconcile_and_only_while_a_controller_takes() {
+        let triggers = Triggers::<Ingress>::default();
+        let depth = |running: &RunningQueue<Ingress>| running.counters().depth.get();
+        // given: pushed while nobody takes, e.g. on a follower
+        triggers.push_name(Some("ns"), "a");
+        let running = triggers.running();
+        assert_eq!(depth(&running), 1);
+        triggers.push_name(Some("ns"), "a");
+        triggers.push_name(Some("ns"), "b");
+        assert_eq!(depth(&running), 2);
+        // when: kube's scheduler has taken them, then: they still wait
+        assert_eq!(taken(&triggers), ["a", "b"]);
+        assert_eq!(depth(&running), 2);
+        // when: one begins and the other one is not there, then: none waits, and one has waited
+        running.begun(&ingress("a", 1).metadata);
+        running.gone(Some("ns"), "b");
+        assert_eq!(depth(&running), 0);
+        assert_eq!(running.counters().adds.get(), 2);
+        // a retry by timer was never pushed
+        running.begun(&ingress("a", 1).metadata);
+        assert_eq!(depth(&running), 0);
+        // and: what was not begun when the controller ends is no queue
+        triggers.push_name(Some("ns"), "c");
+        drop(running);
+        assert_eq!(triggers.running().counters().depth.get(), 1);
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use routewright::tyk::{
 
 use crate::support::*;
 
-/// "The ID of each API is gwapi- followed by 20 hexadecimal characters."
+/// The form of an id.
 #[test]
 fn the_id_is_gwapi_and_20_hexadecimal_characters() {
     let id = identity(&plan());
@@ -27,7 +27,7 @@ fn the_id_does_not_change_between_versions() {
     insta::assert_snapshot!(ids.join(" "), @"gwapi-f37bd0d6506eb6e7153a gwapi-9a85eef02da464c043d5");
 }
 
-/// "Tyk Operator derives it from the namespace and name of the route, the path, the parent Gateway and the hostname."
+/// What makes another API.
 #[test]
 fn the_id_derives_from_route_path_gateway_and_hostname() {
     let base = plan();
@@ -42,7 +42,7 @@ fn the_id_derives_from_route_path_gateway_and_hostname() {
     assert_eq!(ids.len(), 7, "each of the fields counts");
 }
 
-/// "… and from nothing else": what an API does may change under its id.
+/// What an API does may change under its id.
 #[test]
 fn the_id_derives_from_nothing_else() {
     let base = plan();

@@ -7,6 +7,10 @@
     clippy::indexing_slicing
 )]
 
+mod attached;
 mod configuration;
+mod filters;
 mod identity;
+mod methods;
+mod properties;
 mod support;

@@ -137,3 +137,15 @@ pub(crate) fn operations(plan: &ApiPlan) -> Vec<String> {
     let item = &api(plan).document["paths"][EVERY_PATH];
     item.as_object().unwrap().keys().cloned().collect()
 }
+
+/// The canonical document as text.
+pub(crate) fn text(plan: &ApiPlan) -> String {
+    String::from_utf8(api(plan).canonical()).unwrap()
+}
+
+pub(crate) fn connection(org: &str) -> Arc<Connection> {
+    Arc::new(Connection {
+        org: org.to_owned(),
+        ..Connection::clone(&plan().connection)
+    })
+}

@@ -1,0 +1,275 @@
+//! What holds for every plan: ids, bytes, and no substitution token in any document.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use routewright::tyk::{
+    Settings,
+    objects::{
+        Key,
+        route::{HeaderEdit, Method},
+    },
+    translate::{Refusal, TykApi, identity, tokens, translate},
+    verdict::{ApiPlan, OperationPlan, StaticRedirect, Target},
+};
+use serde_json::{Value, json};
+
+use crate::support;
+
+/// Text that comes close to what Tyk looks for, and sometimes is it.
+fn awkward() -> impl Strategy<Value = String> {
+    let parts = prop_oneof![
+        Just("$secret_".to_owned()),
+        Just("env.X".to_owned()),
+        Just("$tyk_context.x".to_owned()),
+        Just("ENV".to_owned()),
+        Just("://".to_owned()),
+        Just("kv".to_owned()),
+        Just("$".to_owned()),
+        Just("{".to_owned()),
+        Just("1".to_owned()),
+        Just("vault://a#b".to_owned()),
+        Just("/".to_owned()),
+        "[a-z%?]{0,3}",
+    ];
+    prop::collection::vec(parts, 0..4).prop_map(|parts| parts.concat())
+}
+
+fn path() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("/".to_owned()),
+        "/[a-z.]{1,6}",
+        awkward().prop_map(|text| format!("/{text}")),
+    ]
+}
+
+fn headers() -> impl Strategy<Value = HeaderEdit> {
+    (
+        prop::collection::btree_map("X-[A-Z]", awkward(), 0..3),
+        prop::collection::btree_set("X-[A-Z]", 0..3),
+    )
+        .prop_map(|(set, remove)| HeaderEdit {
+            remove: remove
+                .into_iter()
+                .filter(|name| !set.contains_key(name))
+                .collect(),
+            set,
+        })
+}
+
+fn operation() -> impl Strategy<Value = OperationPlan> {
+    (
+        headers(),
+        headers(),
+        prop::option::of(path()),
+        prop::option::weighted(
+            0.2,
+            awkward().prop_map(|location| StaticRedirect {
+                location,
+                status: 302,
+            }),
+        ),
+    )
+        .prop_map(
+            |(request_headers, response_headers, full_path, redirect)| OperationPlan {
+                request_headers,
+                response_headers,
+                full_path,
+                redirect,
+            },
+        )
+}
+
+fn targets() -> impl Strategy<Value = Vec<Target>> {
+    let authority = prop_oneof![
+        Just(None),
+        "[a-z]{1,3}:80".prop_map(Some),
+        awkward().prop_map(Some)
+    ];
+    prop::collection::vec(
+        (authority, 1..9_u32).prop_map(|(authority, weight)| Target { authority, weight }),
+        0..4,
+    )
+}
+
+fn plan() -> impl Strategy<Value = ApiPlan> {
+    (
+        prop::option::of(prop_oneof!["[a-z]{1,3}\\.[a-z]{2}", "\\*\\.[a-z]{2}", awkward()]),
+        path(),
+        prop::collection::vec(awkward(), 0..2),
+        targets(),
+        prop::option::of(path()),
+        prop::collection::btree_map(prop::sample::select(Method::ALL.to_vec()), operation(), 1..9),
+    )
+        .prop_map(|(host, path, tags, targets, prefix, operations)| ApiPlan {
+            host,
+            path,
+            tags,
+            targets,
+            prefix,
+            operations,
+            ..support::plan()
+        })
+}
+
+fn made(plan: &ApiPlan) -> Result<TykApi, Refusal> {
+    translate(plan, &Settings::default())
+}
+
+proptest! {
+    /// The last line of defence: whatever the decoder let through, no document holds a token.
+    #[test]
+    fn no_document_holds_a_substitution_token(plan in plan()) {
+        if let Ok(api) = made(&plan) {
+            let text = String::from_utf8(api.canonical()).unwrap();
+            // The words that Tyk looks for, written down a second time.
+            for token in ["$secret_", "$tyk_", "$kv{", "env://", "vault://", "consul://", "secrets://", "file://", "kv://"] {
+                prop_assert!(!text.to_lowercase().contains(token), "{token} in {text}");
+            }
+        }
+    }
+
+    /// Nor does the message repeat the value.
+    #[test]
+    fn a_refusal_names_the_place_and_not_the_value(value in "\\$secret_env\\.[A-Z]{8}") {
+        let mut plan = support::plan();
+        plan.operations = support::every_method(&support::request(&[("X-A", &value)], &[]));
+        let message = made(&plan).unwrap_err().to_string();
+        prop_assert!(message.contains("transformRequestHeaders.add[0].value"), "{message}");
+        prop_assert!(!message.contains(&value["$secret_env.".len()..]), "{message}");
+    }
+
+    /// No panic, bounded output, and what is made is sound JSON with sorted keys.
+    #[test]
+    fn a_document_is_bounded_and_its_own_canon(plan in plan()) {
+        if let Ok(api) = made(&plan) {
+            let bytes = api.canonical();
+            prop_assert!(bytes.len() < 64 * 1024, "{} bytes", bytes.len());
+            let again = TykApi { id: api.id.clone(), document: serde_json::from_slice(&bytes).unwrap() };
+            prop_assert_eq!(again.canonical(), bytes);
+            prop_assert_eq!(identity(&plan), api.id);
+        }
+    }
+
+    /// The order in which backends were listed, and how often the plan is translated, changes no byte.
+    #[test]
+    fn permuted_targets_give_equal_bytes(plan in plan(), seed in any::<u64>()) {
+        let mut other = plan.clone();
+        let length = other.targets.len().max(1);
+        other.targets.rotate_left(usize::try_from(seed % length as u64).unwrap());
+        prop_assert_eq!(made(&plan).map(|api| api.canonical()), made(&other).map(|api| api.canonical()));
+    }
+
+    /// What joins with an empty definition is what there would be without one, but for the way of the 404.
+    #[test]
+    fn an_empty_definition_adds_nothing(plan in plan()) {
+        let mut attached = plan.clone();
+        attached.base = support::base(json!({"x-tyk-api-gateway": {}}));
+        prop_assert_eq!(made(&plan), made(&attached));
+    }
+
+    /// Length prefixes: two different lists of fields never read alike, however the texts are cut.
+    #[test]
+    fn different_fields_have_different_ids(
+        one in prop::collection::vec("[ab/.-]{0,3}", 6),
+        other in prop::collection::vec("[ab/.-]{0,3}", 6),
+    ) {
+        let plan = |fields: &[String]| ApiPlan {
+            route: Key::new(&fields[0], &fields[1]),
+            path: fields[2].clone(),
+            gateway: Key::new(&fields[3], &fields[4]),
+            host: Some(fields[5].clone()).filter(|host| !host.is_empty()),
+            ..support::plan()
+        };
+        prop_assert_eq!(one == other, identity(&plan(&one)) == identity(&plan(&other)));
+    }
+}
+
+/// Filters of a rule are merged before they come here: whatever the order in which they were inserted.
+#[test]
+fn permuted_filters_give_equal_bytes() {
+    let edits = [("X-A", "1"), ("X-B", "2"), ("X-C", "3")];
+    let mut bytes = BTreeSet::new();
+    for first in 0..3 {
+        for second in (0..3).filter(|n| *n != first) {
+            let third = 3 - first - second;
+            let mut operations = BTreeMap::new();
+            for method in [Method::ALL[second], Method::ALL[first], Method::ALL[third]] {
+                let mut operation = OperationPlan::default();
+                for n in [first, second, third] {
+                    let (name, value) = edits[n];
+                    operation
+                        .request_headers
+                        .set
+                        .insert(name.to_owned(), value.to_owned());
+                    operation.response_headers.remove.insert(name.to_owned());
+                }
+                operations.insert(method, operation);
+            }
+            let plan = ApiPlan {
+                operations,
+                ..support::plan()
+            };
+            bytes.insert(made(&plan).unwrap().canonical());
+        }
+    }
+    assert_eq!(bytes.len(), 1);
+}
+
+/// Each token, in each kind of value that a user writes.
+#[test]
+fn every_token_is_refused_in_every_value() {
+    type Put = fn(&mut ApiPlan, String);
+    let places: [(&str, Put); 9] = [
+        ("host", |plan, value| plan.host = Some(value)),
+        ("path", |plan, value| plan.path = format!("/{value}")),
+        ("tag", |plan, value| plan.tags = vec![value]),
+        ("backend", |plan, value| {
+            plan.targets = vec![Target {
+                authority: Some(value),
+                weight: 1,
+            }];
+        }),
+        ("prefix", |plan, value| plan.prefix = Some(format!("/{value}"))),
+        ("full path", |plan, value| {
+            plan.operations = support::every_method(&support::full_path(&format!("/{value}")));
+        }),
+        ("redirect", |plan, value| {
+            plan.operations = support::every_method(&support::redirect(&value, 302));
+        }),
+        ("request header", |plan, value| {
+            plan.operations = support::every_method(&support::request(&[("X-A", &value)], &[]));
+        }),
+        ("response header", |plan, value| {
+            plan.operations = support::every_method(&support::response(&[], &[&value]));
+        }),
+    ];
+    for token in tokens::TOKENS {
+        for (place, put) in places {
+            for text in [format!("a{token}b"), token.to_uppercase()] {
+                let mut plan = support::plan();
+                put(&mut plan, text);
+                assert!(
+                    matches!(made(&plan), Err(Refusal::Token { token: found, .. }) if found == token || token.ends_with(found)),
+                    "{token} in {place}"
+                );
+            }
+        }
+    }
+}
+
+/// A definition's author is trusted with what the gateway knows.
+#[test]
+fn a_token_in_an_attached_definition_is_theirs() {
+    let mut plan = support::plan();
+    plan.base = support::base(
+        json!({"x-tyk-api-gateway": {"middleware": {"global": {"transformRequestHeaders": {
+            "enabled": true, "add": [{"name": "X-Key", "value": "$secret_env.key"}],
+        }}}}}),
+    );
+    let document = made(&plan).unwrap().document;
+    assert_eq!(
+        document.pointer("/x-tyk-api-gateway/middleware/global/transformRequestHeaders/add/0/value"),
+        Some(&Value::from("$secret_env.key"))
+    );
+}

@@ -10,11 +10,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let result = cli::parse(std::env::args_os()).and_then(|cli| match cli.command {
-        Command::Run(args) => tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::other(format!("runtime: {error}")))
-            .and_then(|runtime| runtime.block_on(cli::run::run(*args))),
+        Command::Run(args) => runtime().and_then(|runtime| runtime.block_on(cli::run::run(*args))),
+        Command::Cleanup(args) => runtime().and_then(|runtime| runtime.block_on(cli::cleanup::run(args))),
         Command::Crds => cli::crds::print(),
         Command::Version => {
             cli::version();
@@ -28,4 +25,11 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::other(format!("runtime: {error}")))
 }

@@ -491,7 +491,9 @@ fn write_values(cluster: &Cluster, ns: &str, values: &Value) -> Result<PathBuf> 
     let mut all = json!({
         "fullnameOverride": RELEASE,
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
-        "crds": {"install": false},
+        "crds": {"garage": {"enabled": false}},
+        // Objects that it would refuse are what some scenarios are about.
+        "admissionPolicy": {"enabled": false},
         "logLevel": "debug",
     });
     merge(&mut all, values);
@@ -515,7 +517,8 @@ fn merge(into: &mut Value, from: &Value) {
 async fn render(cluster: &'static Cluster, ns: &str, values: &Value, binary: PathBuf) -> Result<Start> {
     let file = write_values(cluster, ns, values)?;
     let mut c = cluster.helm_command(["template", RELEASE])?;
-    c.arg(chart()).args(["-n", ns, "-f"]).arg(&file);
+    // What runs on uninstall is not what runs.
+    c.arg(chart()).args(["-n", ns, "--no-hooks", "-f"]).arg(&file);
     let rendered = blocking(move || sh::run(c)).await?;
     let (deployment, rest) = split(&rendered)?;
     let rest_text = rest.join("\n---\n");

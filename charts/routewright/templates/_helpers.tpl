@@ -21,6 +21,14 @@
 {{- default (include "routewright.fullname" .) .Values.serviceAccount.name }}
 {{- end }}
 
+{{- define "routewright.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
 {{- define "routewright.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "routewright.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -33,18 +41,42 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{/* A controller that needs rights on objects besides reading is on. */}}
+{{- define "routewright.anything" -}}
+{{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled }}true{{ end }}
+{{- end }}
+
+{{/*
+Whose a CRD in the cluster is: "absent", "ours" (this release installed it) or "other". Without a cluster, as in
+`helm template`, it is absent.
+*/}}
+{{- define "routewright.whose" -}}
+{{- $there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name }}
+{{- $owner := dig "metadata" "annotations" dict (default dict $there) }}
+{{- $release := .context.Release }}
+{{- if not $there }}absent
+{{- else if and (eq (get $owner "meta.helm.sh/release-name") $release.Name) (eq (get $owner "meta.helm.sh/release-namespace") $release.Namespace) }}ours
+{{- else }}other
+{{- end }}
+{{- end }}
+
+{{/* The rules of the CRD of GarageBuckets are in force, because this release installs it. */}}
+{{- define "routewright.ownBuckets" -}}
+{{- if and .Values.crds.garage.enabled (ne (include "routewright.whose" (dict "context" . "name" "garagebuckets.garage.rajsingh.info")) "other") }}true{{ end }}
+{{- end }}
+
 {{/* Rights on namespaced objects: in every namespace, or in the watched ones. */}}
 {{- define "routewright.rules" -}}
 - apiGroups: [garage.rajsingh.info]
   resources: [garagebuckets, garageclusters, garagereferencegrants]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 # The exposure controllers state their condition even while they are switched off.
 - apiGroups: [garage.rajsingh.info]
   resources: [garagebuckets/status]
   verbs: [patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- if .Values.ingress.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [ingresses]
@@ -65,4 +97,47 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [secrets]
   verbs: [get]
 {{- end }}
+{{- end }}
+
+{{/* Traces: the standard's variables, and none without an endpoint. */}}
+{{- define "routewright.otelEnv" -}}
+{{- with .Values.otel }}
+{{- if .endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .endpoint | quote }}
+{{- with .protocol }}
+- name: OTEL_EXPORTER_OTLP_PROTOCOL
+  value: {{ . | quote }}
+{{- end }}
+{{- if .headersSecret.name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef: {name: {{ .headersSecret.name | quote }}, key: {{ .headersSecret.key | quote }}}
+{{- end }}
+{{- with .sampler }}
+- name: OTEL_TRACES_SAMPLER
+  value: {{ . | quote }}
+{{- end }}
+{{- with .samplerArg }}
+- name: OTEL_TRACES_SAMPLER_ARG
+  value: {{ . | quote }}
+{{- end }}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: {{ include "routewright.otelAttributes" $ | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "routewright.otelAttributes" -}}
+{{- $all := dict "k8s.namespace.name" .Release.Namespace "service.instance.id" "$(POD_NAME)" }}
+{{- $pairs := list }}
+{{- range $key, $value := mergeOverwrite $all .Values.otel.resourceAttributes }}
+{{- $pairs = append $pairs (printf "%s=%s" $key $value) }}
+{{- end }}
+{{- join "," $pairs }}
+{{- end }}
+
+{{/* The port that an OTLP endpoint names; the standard's when it names none. */}}
+{{- define "routewright.otelPort" -}}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+(/|$)" .Values.otel.endpoint | trimSuffix "/") | default "4317" }}
 {{- end }}

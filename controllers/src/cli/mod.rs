@@ -1,5 +1,6 @@
 //! The command line. Each command has a file; `main` only parses and dispatches.
 
+pub mod cleanup;
 pub mod connect;
 pub mod crds;
 pub mod logging;
@@ -29,6 +30,8 @@ pub enum Command {
     Run(Box<run::RunArgs>),
     /// Print the CustomResourceDefinitions, ready for `kubectl apply --server-side -f -`.
     Crds,
+    /// Take back what would keep objects from being deleted without the operator; the chart does on uninstall.
+    Cleanup(cleanup::CleanupArgs),
     /// Print version and the API versions that this build knows.
     Version,
 }

@@ -1,12 +1,11 @@
-//! A switch that is off takes its rights and its requests with it, and what is granted is used.
+//! A switch that is off takes its rights and its requests with it. That what is granted is used is shown with the chart.
 
 use std::collections::BTreeSet;
 
 use routewright_e2e::audit::Mark;
-use routewright_e2e::garage::{Garage, GarageOptions};
 use routewright_e2e::operator::{Operator, RELEASE};
 use routewright_e2e::sh::say;
-use routewright_e2e::stage::{Kind, Stage, both};
+use routewright_e2e::stage::{Kind, Stage};
 use routewright_e2e::{Result, Scenario, scenario};
 use serde_json::{Value, json};
 
@@ -106,77 +105,3 @@ async fn without(s: &Scenario, off: Kind) -> Result<()> {
     ));
     Ok(())
 }
-
-#[tokio::test]
-async fn what_is_granted_is_used() {
-    scenario("what_is_granted_is_used", async |s| {
-        s.cluster.gateway_crds("standard").await?;
-        let stage = Stage::new(&s).await?;
-        let garage = Garage::deploy(s.cluster, s.ns(), "garage", &GarageOptions::default()).await?;
-        // Given the operator with everything on
-        let mut values = both(s.ns());
-        values["garageBuckets"] = json!({"enabled": true});
-        let operator = Operator::process(s.cluster, values).await?;
-        // When buckets live a whole life: made in Garage, exposed either way, in the way of somebody, gone
-        stage
-            .apply(json!({
-                "apiVersion": "garage.rajsingh.info/v1beta2", "kind": "GarageCluster", "metadata": {"name": "garage"},
-                "spec": {
-                    "connectTo": {
-                        "adminApiEndpoint": format!("http://{}", garage.address(routewright_e2e::garage::ADMIN)),
-                        "adminTokenSecretRef": {"name": "garage-admin-token", "key": "token"},
-                    },
-                    "webApi": {"rootDomain": ".example.test"},
-                },
-            }))
-            .await?;
-        for kind in [Kind::Ingress, Kind::Route] {
-            let name = if kind == Kind::Ingress { "one" } else { "two" };
-            let mut exposure = kind.exposure(&[], json!({}));
-            exposure["backendRef"] = json!({"name": "garage", "port": 3902});
-            stage.apply(routewright_e2e::stage::squatter(kind, &format!("{name}-website"), json!({}))).await?;
-            stage.new_bucket(name, &exposure).await?;
-            stage.says(name, "ReconcileFailed", "nobody").await?;
-            stage.delete(kind.name(), &format!("{name}-website")).await?;
-            kind.settled(&stage, name).await?;
-            stage.expose(name, &Value::Null).await?;
-            stage.gone(kind.name(), &format!("{name}-website")).await?;
-            stage.delete("GarageBucket", name).await?;
-            stage.gone("GarageBucket", name).await?;
-        }
-        // Then every right was used, but those that only make other ways possible
-        let verb = |v: &str| if v == "apply" { "patch".to_owned() } else { v.to_owned() };
-        let used: BTreeSet<String> = stage
-            .everything(&operator, Mark::START)?
-            .into_iter()
-            .filter(|r| r.code < 400 || r.code == 409 || r.code == 404)
-            .map(|r| format!("{} {}", verb(&r.verb), r.resource))
-            .collect();
-        let rights = granted(&s, &operator)?;
-        let idle: BTreeSet<&String> = rights.difference(&used).collect();
-        say(format!("rights: {} granted, not used here: {idle:?}", rights.len()));
-        let spare = SPARE.map(str::to_owned);
-        let surprising: Vec<_> = idle.into_iter().filter(|r| !spare.contains(*r)).collect();
-        assert!(surprising.is_empty(), "granted and never used: {surprising:?}; used: {used:#?}");
-        Ok(())
-    })
-    .await;
-}
-
-/// Rights that a scenario does not use: a get beside every list and watch (client libraries take them for one right),
-/// the create that a server-side apply of a missing object needs besides patch, a repeated event, and the labels of
-/// namespaces, read only while a grant selects by them.
-const SPARE: [&str; 12] = [
-    "get customresourcedefinitions",
-    "get garagebuckets",
-    "get garageclusters",
-    "get garagereferencegrants",
-    "create ingresses",
-    "create httproutes",
-    "patch events",
-    "get namespaces",
-    "list namespaces",
-    "watch namespaces",
-    "list customresourcedefinitions",
-    "watch customresourcedefinitions",
-];

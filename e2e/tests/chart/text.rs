@@ -1,0 +1,447 @@
+//! The chart as text: each toggle brings its rights and nothing else; wrong values are refused. No cluster.
+
+use std::collections::BTreeSet;
+
+use routewright_e2e::cluster::{repository, switched_on};
+use routewright_e2e::operator::chart;
+use routewright_e2e::sh;
+use routewright_e2e::tools::{Part, Tools};
+use serde_json::{Value, json};
+
+fn helm(words: &[&str]) -> Result<String, String> {
+    let helm = Tools::open().unwrap().program(Part::Helm, "helm").unwrap();
+    sh::run(sh::command(helm, words)).map_err(|e| e.to_string())
+}
+
+pub(crate) fn render(sets: &[&str]) -> Result<Vec<Value>, String> {
+    let chart = chart().display().to_string();
+    let mut words = vec!["template", "routewright", &chart, "-n", "ns1"];
+    words.extend(sets.iter().flat_map(|s| ["--set", *s]));
+    let text = helm(&words)?;
+    Ok(text
+        .split("\n---\n")
+        .filter_map(|t| serde_saphyr::from_str::<Option<Value>>(t).unwrap())
+        .collect())
+}
+
+/// Every right of a kind of role as `verb group/resource`, with the name where a rule has one.
+fn rights(objects: &[Value], kind: &str) -> BTreeSet<String> {
+    let cleanup = |role: &Value| role["metadata"]["name"].as_str().unwrap().ends_with("-cleanup");
+    let roles = objects.iter().filter(|o| o["kind"] == kind && !cleanup(o));
+    roles.flat_map(|role| crate::release::rights(role, "/")).collect()
+}
+
+#[test]
+fn each_toggle_brings_its_rights_and_nothing_else() {
+    if !switched_on("each_toggle_brings_its_rights_and_nothing_else") {
+        return;
+    }
+    // Given the rights of the chart with every controller off
+    let base = rights(&render(&[]).unwrap(), "ClusterRole");
+    let more = |set: &str| -> BTreeSet<String> {
+        rights(&render(&[set]).unwrap(), "ClusterRole")
+            .difference(&base)
+            .cloned()
+            .collect()
+    };
+    let writes: Vec<&String> = base
+        .iter()
+        .filter(|r| !r.starts_with("list ") && !r.starts_with("watch "))
+        .collect();
+    assert_eq!(
+        writes,
+        [
+            "create events.k8s.io/events",
+            "patch garage.rajsingh.info/garagebuckets/status"
+        ]
+    );
+    // When one is switched on, then exactly its rights are added
+    let of = |resource: &str, verbs: &[&str]| -> BTreeSet<String> {
+        verbs.iter().map(|v| format!("{v} {resource}")).collect()
+    };
+    let all = ["get", "list", "watch", "create", "patch", "delete"];
+    let classes = of("networking.k8s.io/ingressclasses", &["list", "watch"]);
+    let mut ingress = of("networking.k8s.io/ingresses", &all);
+    ingress.extend(classes);
+    assert_eq!(more("ingress.enabled=true"), ingress);
+    let mut routes = of("gateway.networking.k8s.io/httproutes", &all);
+    let crd = "apiextensions.k8s.io/customresourcedefinitions";
+    routes.extend(["list", "watch"].map(|v| format!("{v} {crd} httproutes.gateway.networking.k8s.io")));
+    assert_eq!(more("gatewayAPI.enabled=true"), routes);
+    let mut buckets = BTreeSet::new();
+    buckets.extend(
+        [
+            "get /secrets",
+            "patch garage.rajsingh.info/garagebuckets",
+            "patch garage.rajsingh.info/garageclusters/status",
+        ]
+        .map(str::to_owned),
+    );
+    assert_eq!(more("garageBuckets.enabled=true"), buckets);
+    // And no rule has a wildcard
+    let everything = render(&[
+        "ingress.enabled=true",
+        "gatewayAPI.enabled=true",
+        "garageBuckets.enabled=true",
+    ])
+    .unwrap();
+    for kind in ["Role", "ClusterRole"] {
+        let text = rights(&everything, kind);
+        assert!(
+            !text.is_empty() && !text.iter().any(|r| r.contains('*')),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn watched_namespaces_are_the_only_ones_with_rights() {
+    if !switched_on("watched_namespaces_are_the_only_ones_with_rights") {
+        return;
+    }
+    let objects = render(&["ingress.enabled=true", "watchNamespaces={a,b}"]).unwrap();
+    // Then cluster-wide there is only what has no namespace
+    let wide = rights(&objects, "ClusterRole");
+    assert!(
+        wide.iter()
+            .all(|r| r.contains("customresourcedefinitions") || r.contains("/namespaces")),
+        "{wide:?}"
+    );
+    // And the rest is in these namespaces and the lease's
+    let places: BTreeSet<&str> = objects
+        .iter()
+        .filter(|o| o["kind"] == "Role")
+        .map(|o| o["metadata"]["namespace"].as_str().unwrap())
+        .collect();
+    assert_eq!(places, ["a", "b", "ns1"].into());
+    assert!(rights(&objects, "Role").contains("create networking.k8s.io/ingresses"));
+}
+
+#[test]
+fn the_pod_meets_the_restricted_standard_and_is_told_its_flags() {
+    if !switched_on("the_pod_meets_the_restricted_standard_and_is_told_its_flags") {
+        return;
+    }
+    let objects = render(&["gatewayAPI.enabled=true", "metrics.port=9000"]).unwrap();
+    let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
+    let env = |name: &str| {
+        let all = container["env"].as_array().unwrap();
+        all.iter()
+            .find(|e| e["name"] == name)
+            .map(|e| e["value"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(env("ENABLE_GATEWAY_API").as_deref(), Some("true"));
+    assert_eq!(env("ENABLE_INGRESS").as_deref(), Some("false"));
+    assert_eq!(env("METRICS_ADDR").as_deref(), Some("0.0.0.0:9000"));
+    assert_eq!(container["ports"][0]["containerPort"], 9000);
+}
+
+#[test]
+fn wrong_values_are_refused_by_name() {
+    if !switched_on("wrong_values_are_refused_by_name") {
+        return;
+    }
+    for (sets, word) in [
+        (&["ingres.enabled=true"][..], "ingres"),
+        (&["logFormat=xml"][..], "logFormat"),
+        (
+            &["replicaCount=2", "leaderElection.enabled=false"][..],
+            "leaderElection",
+        ),
+        (&["watchNamespaces={Not_A_Namespace}"][..], "watchNamespaces"),
+        (&["otel.endpont=http://x"][..], "endpont"),
+        (
+            &["guards.allowedHostnameSuffixes={*.example.com}"][..],
+            "allowedHostnameSuffixes",
+        ),
+        (
+            &["guards.allowedIngressAnnotationPrefixes={a b}"][..],
+            "allowedIngressAnnotationPrefixes",
+        ),
+        (
+            &["extraCA.secretName=a", "extraCA.configMapName=b"][..],
+            "extraCA",
+        ),
+        (
+            &["serviceMonitor.enabled=true", "metrics.service.enabled=false"][..],
+            "metrics.service",
+        ),
+        (&["image.digest=sha256:12"][..], "digest"),
+    ] {
+        let error = render(sets).unwrap_err();
+        assert!(error.contains(word), "{sets:?}: {error}");
+    }
+    helm(&["lint", "--strict", &chart().display().to_string()]).unwrap();
+}
+
+/// `kind name` of every object that a rendering has more than another.
+fn added(sets: &[&str]) -> BTreeSet<String> {
+    let names = |sets: &[&str]| -> BTreeSet<String> {
+        let objects = render(sets).unwrap();
+        objects
+            .iter()
+            .map(|o| {
+                format!(
+                    "{} {}",
+                    o["kind"].as_str().unwrap(),
+                    o["metadata"]["name"].as_str().unwrap()
+                )
+            })
+            .collect()
+    };
+    names(sets).difference(&names(&[])).cloned().collect()
+}
+
+#[test]
+fn what_is_optional_comes_with_its_switch() {
+    if !switched_on("what_is_optional_comes_with_its_switch") {
+        return;
+    }
+    // Given each switch, then exactly its objects are added
+    for (sets, expected) in [
+        (&["replicaCount=2"][..], &["PodDisruptionBudget routewright"][..]),
+        (&["replicaCount=2", "podDisruptionBudget.enabled=false"], &[]),
+        (&["serviceMonitor.enabled=true"], &["ServiceMonitor routewright"]),
+        (&["prometheusRule.enabled=true"], &["PrometheusRule routewright"]),
+        (
+            &["grafanaDashboard.enabled=true"],
+            &["ConfigMap routewright-dashboard"],
+        ),
+        (&["networkPolicy.enabled=true"], &["NetworkPolicy routewright"]),
+        (&["crds.tyk.enabled=true"], &[]),
+    ] {
+        assert_eq!(
+            added(sets),
+            expected.iter().map(|e| (*e).to_owned()).collect(),
+            "{sets:?}"
+        );
+    }
+    // And what is there by default can be left out
+    let objects = render(&[
+        "admissionPolicy.enabled=false",
+        "crds.garage.enabled=false",
+        "metrics.service.enabled=false",
+    ])
+    .unwrap();
+    let kinds: BTreeSet<&str> = objects.iter().map(|o| o["kind"].as_str().unwrap()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Deployment",
+            "Role",
+            "RoleBinding",
+            "ServiceAccount"
+        ]
+        .into()
+    );
+}
+
+/// The environment of the container as `name=value`; what comes from elsewhere as `name<source`.
+fn environment(sets: &[&str]) -> BTreeSet<String> {
+    let objects = render(sets).unwrap();
+    let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let text = |variable: &Value| match variable["value"].as_str() {
+        Some(value) => format!("{}={value}", variable["name"].as_str().unwrap()),
+        None => format!("{}<{}", variable["name"].as_str().unwrap(), variable["valueFrom"]),
+    };
+    container["env"].as_array().unwrap().iter().map(text).collect()
+}
+
+#[test]
+fn settings_become_variables_and_files() {
+    if !switched_on("settings_become_variables_and_files") {
+        return;
+    }
+    let more = |sets: &[&str]| -> BTreeSet<String> {
+        environment(sets).difference(&environment(&[])).cloned().collect()
+    };
+    // Traces: the variables of the standard, none without an endpoint
+    assert!(!environment(&[]).iter().any(|v| v.starts_with("OTEL_")));
+    let sets = [
+        "otel.endpoint=http://c:4317",
+        "otel.sampler=parentbased_traceidratio",
+        "otel.samplerArg=0.1",
+        "otel.headersSecret.name=h",
+        "otel.resourceAttributes.team=web",
+    ];
+    assert_eq!(
+        more(&sets),
+        [
+            "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317",
+            "OTEL_EXPORTER_OTLP_HEADERS<{\"secretKeyRef\":{\"key\":\"headers\",\"name\":\"h\"}}",
+            "OTEL_RESOURCE_ATTRIBUTES=k8s.namespace.name=ns1,service.instance.id=$(POD_NAME),team=web",
+            "OTEL_TRACES_SAMPLER=parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG=0.1",
+        ]
+        .map(str::to_owned)
+        .into()
+    );
+    // Guards: lists with commas
+    assert_eq!(
+        more(&[
+            "guards.allowedHostnameSuffixes={a.org,b.net}",
+            "guards.allowedHTTPRouteAnnotationPrefixes={x/}"
+        ]),
+        [
+            "ALLOWED_HOSTNAME_SUFFIXES=a.org,b.net",
+            "ALLOWED_HTTPROUTE_ANNOTATION_PREFIXES=x/"
+        ]
+        .map(str::to_owned)
+        .into()
+    );
+    // A private CA: the file is where the variable says
+    for (set, source) in [
+        ("extraCA.secretName=ca", "secret"),
+        ("extraCA.configMapName=ca", "configMap"),
+    ] {
+        assert_eq!(
+            more(&[set]),
+            ["EXTRA_CA_FILE=/etc/routewright/extra-ca/ca.crt".to_owned()].into()
+        );
+        let objects = render(&[set]).unwrap();
+        let pod = &objects.iter().find(|o| o["kind"] == "Deployment").unwrap()["spec"]["template"]["spec"];
+        assert_eq!(
+            pod["containers"][0]["volumeMounts"][0]["mountPath"],
+            "/etc/routewright/extra-ca"
+        );
+        assert_eq!(
+            pod["containers"][0]["volumeMounts"][0]["name"],
+            pod["volumes"][0]["name"]
+        );
+        assert!(pod["volumes"][0][source].is_object(), "{pod}");
+    }
+    // Egress follows the settings
+    let ports = |sets: &[&str]| -> BTreeSet<i64> {
+        let objects = render(&[&["networkPolicy.enabled=true"], sets].concat()).unwrap();
+        let policy = objects.iter().find(|o| o["kind"] == "NetworkPolicy").unwrap();
+        let rules = policy["spec"]["egress"].as_array().unwrap().iter();
+        rules
+            .flat_map(|r| r["ports"].as_array().unwrap())
+            .map(|p| p["port"].as_i64().unwrap())
+            .collect()
+    };
+    assert_eq!(ports(&[]), [53, 443, 6443].into());
+    assert_eq!(
+        ports(&["garageBuckets.enabled=true", "otel.endpoint=http://c:4318/x"]),
+        [53, 443, 3903, 4318, 6443].into()
+    );
+}
+
+#[test]
+fn the_policy_is_the_releases_own() {
+    if !switched_on("the_policy_is_the_releases_own") {
+        return;
+    }
+    let policy = |sets: &[&str]| -> (Value, Value) {
+        let objects = render(sets).unwrap();
+        let find = |kind: &str| objects.iter().find(|o| o["kind"] == kind).unwrap().clone();
+        (
+            find("ValidatingAdmissionPolicy"),
+            find("ValidatingAdmissionPolicyBinding"),
+        )
+    };
+    let rules = |policy: &Value| policy["spec"]["validations"].as_array().unwrap().len();
+    // Given a release with its own CRDs, then the policy has its name and what CRDs cannot see
+    let (own, binding) = policy(&[]);
+    assert_eq!(own["metadata"]["name"], "routewright.ns1");
+    assert_eq!(binding["spec"]["policyName"], "routewright.ns1");
+    assert!(binding["spec"].get("matchResources").is_none());
+    assert_eq!(rules(&own), 2);
+    // And with namespaces of its own it judges these alone
+    let (_, narrow) = policy(&["watchNamespaces={a,b}"]);
+    let selector = &narrow["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0];
+    assert_eq!(
+        selector,
+        &json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]})
+    );
+    // And each guard is one rule more; without own CRDs come all rules of exposure
+    let guards = [
+        "guards.allowedHostnameSuffixes={a.org}",
+        "guards.allowedIngressAnnotationPrefixes={x/}",
+    ];
+    assert_eq!(rules(&policy(&guards).0), 4);
+    assert_eq!(rules(&policy(&["crds.garage.enabled=false"]).0), 14);
+    // And every rule says what is wrong, and in which field
+    for rule in policy(&[&guards[..], &["crds.garage.enabled=false"]].concat()).0["spec"]["validations"]
+        .as_array()
+        .unwrap()
+    {
+        let text = rule["message"]
+            .as_str()
+            .or(rule["messageExpression"].as_str())
+            .unwrap();
+        assert!(text.trim_start_matches('\'').starts_with("spec."), "{text}");
+        assert_eq!(rule["reason"], "Invalid");
+    }
+}
+
+/// Names of metrics in an expression.
+fn metrics(expression: &str) -> BTreeSet<String> {
+    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':');
+    let names = expression.split(word).filter(|w| {
+        ["routewright_", "controller_runtime_", "workqueue_"]
+            .iter()
+            .any(|p| w.starts_with(p))
+    });
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+    // Given the metrics of the reference page, histograms with what is made of them
+    let page = read("docs/src/reference/metrics.md");
+    let mut known = metrics(&page);
+    known.extend(known.clone().into_iter().map(|name| format!("{name}_bucket")));
+    // When alerts and panels are read
+    let alerts: Value = serde_saphyr::from_str(&read("charts/routewright/files/alerts.yaml")).unwrap();
+    let dashboard: Value = serde_json::from_str(&read("charts/routewright/files/dashboard.json")).unwrap();
+    let panels = dashboard["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|p| p["targets"].as_array().unwrap());
+    let expressions: Vec<&str> = alerts
+        .as_array()
+        .unwrap()
+        .iter()
+        .chain(panels)
+        .map(|x| x["expr"].as_str().unwrap())
+        .collect();
+    assert!(expressions.len() > 15);
+    // Then each asks for something, and all of it is known
+    for expression in expressions {
+        let asked = metrics(expression);
+        assert!(!asked.is_empty(), "{expression}");
+        let unknown: Vec<_> = asked.difference(&known).collect();
+        assert!(
+            unknown.is_empty(),
+            "{expression}: docs/src/reference/metrics.md does not know {unknown:?}"
+        );
+        let count = |c: char| expression.matches(c).count();
+        assert!(
+            count('(') == count(')') && count('{') == count('}') && count('[') == count(']'),
+            "{expression}"
+        );
+    }
+    // And every alert says what to do
+    for alert in alerts.as_array().unwrap() {
+        for field in ["summary", "description"] {
+            assert!(
+                alert["annotations"][field].as_str().is_some_and(|t| t.len() > 10),
+                "{alert}"
+            );
+        }
+        assert!(alert["labels"]["severity"].is_string(), "{alert}");
+    }
+}

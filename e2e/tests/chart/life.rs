@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 
-use routewright_e2e::audit::Mark;
 use routewright_e2e::garage::{ADMIN, Garage, GarageOptions};
 use routewright_e2e::operator::chart;
 use routewright_e2e::stage::{DOMAIN, GARAGE, Kind, Stage};
@@ -68,6 +67,7 @@ async fn upgrade_and_rollback_write_nothing_but_the_crds() {
         stage.reason("site", "Exposed").await?;
         let child = stage.there("Ingress", "site-website").await?;
         let bucket = stage.there("GarageBucket", "site").await?;
+        release.calm().await?;
         let log = s.cluster.audit()?;
         let mark = log.mark()?;
         // When it is upgraded to a version with a newer CRD and another image, and rolled back
@@ -184,25 +184,7 @@ async fn a_newer_and_an_older_crd_do_not_stop_the_operator() {
         let bucket = stage.there("GarageBucket", "old").await?;
         assert!(bucket["status"].get("websiteExposure").is_none(), "{bucket}");
         // And it does not try again and again
-        let log = s.cluster.audit()?;
-        let quiet = |seen: &[routewright_e2e::audit::Request]| {
-            seen.iter()
-                .filter(|r| r.is_write() && r.resource != "leases")
-                .count()
-        };
-        let before = quiet(&log.of_user(Mark::START, &release.user())?);
-        wait::throughout("no more writes", std::time::Duration::from_secs(3), || async {
-            let now = quiet(
-                &log.of_user(Mark::START, &release.user())
-                    .map_err(|e| e.to_string())?,
-            );
-            if now == before {
-                Ok(())
-            } else {
-                Err(format!("{now} writes after {before}\n{}", release.logs()))
-            }
-        })
-        .await?;
+        release.calm().await?;
         release.uninstall().await
     })
     .await;
@@ -294,7 +276,11 @@ fn left(release: &Release) -> Result<String> {
     let everywhere = release
         .cluster
         .kubectl(["get", wide, "-l", &label, "-o", "name"])?;
-    Ok(here + &everywhere)
+    let ours: Vec<&str> = everywhere
+        .lines()
+        .filter(|name| name.contains(&release.wide()))
+        .collect();
+    Ok(here + &ours.join(" "))
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use routewright_e2e::audit::Mark;
 use routewright_e2e::cluster::repository;
@@ -21,6 +21,9 @@ pub(crate) const CRDS: [&str; 3] = [
 ];
 /// What should take some seconds, on a machine that does much else.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// How long nothing may be written for the writes to be over.
+const CALM: Duration = Duration::from_secs(2);
 
 /// Work that blocks, beside the others.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -82,8 +85,7 @@ impl Release {
         let file = self.cluster.scratch().join(unique);
         std::fs::write(&file, values.to_string()).map_err(|e| Error::other(e.to_string()))?;
         let (tag, values) = (self.tag, file.display());
-        let set =
-            format!("image.repository={REPOSITORY},image.tag={tag},image.pullPolicy=Never,logLevel=debug");
+        let set = format!("image.repository={REPOSITORY},image.tag={tag},image.pullPolicy=Never");
         let words = format!("-n {} --timeout 120s --set {set} -f {values}", self.ns);
         Ok(words.split(' ').map(str::to_owned).collect())
     }
@@ -184,10 +186,39 @@ impl Release {
             .collect())
     }
 
+    /// Waits until it has written nothing but its lease for some seconds.
+    pub(crate) async fn calm(&self) -> Result<()> {
+        let log = self.cluster.audit()?;
+        let writes = || -> Result<usize, String> {
+            let all = log
+                .of_user(Mark::START, &self.user())
+                .map_err(|e| e.to_string())?;
+            Ok(all
+                .iter()
+                .filter(|r| r.is_write() && r.resource != "leases")
+                .count())
+        };
+        let mut seen = (usize::MAX, Instant::now());
+        wait::eventually("no more writes", SOON, || {
+            let now = writes();
+            let answer = now.and_then(|now| {
+                if now != seen.0 {
+                    seen = (now, Instant::now());
+                }
+                match seen.1.elapsed() > CALM {
+                    true => Ok(()),
+                    false => Err(format!("{now} writes\n{}", self.logs())),
+                }
+            });
+            async move { answer }
+        })
+        .await
+    }
+
     /// The log of its Pods.
     pub(crate) fn logs(&self) -> String {
         let deployment = format!("deploy/{}", self.full());
-        let words = ["-n", &self.ns, "logs", &deployment, "--all-pods", "--tail=40"];
+        let words = ["-n", &self.ns, "logs", &deployment, "--all-pods", "--tail=20"];
         self.cluster.kubectl(words).unwrap_or_else(|e| e.to_string())
     }
 }
@@ -233,8 +264,17 @@ pub(crate) async fn load(cluster: &'static Cluster, tag: &'static str) -> Result
         .await
 }
 
-/// Takes the product's CRDs and all their objects away, whoever holds them.
+/// A cluster as if no release had ever been: without the product's CRDs and all their objects, whoever holds them, and
+/// without what a scenario that failed may have left.
 pub(crate) async fn without_crds(cluster: &'static Cluster) -> Result<()> {
+    let wide = "clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding";
+    cluster.kubectl([
+        "delete",
+        wide,
+        "-l",
+        "app.kubernetes.io/name=routewright",
+        "--ignore-not-found",
+    ])?;
     let left = || {
         cluster
             .kubectl(["get", "crd", "-o", "name"])

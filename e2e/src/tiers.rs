@@ -149,16 +149,17 @@ fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
                 &mut count,
             )?;
             cargo(all.into_iter().chain(["--doc"]), filter, &[], &mut count)?;
-            let of_crds = programs("crds/tests", &[])?;
-            let documents = ["-p", "routewright-crds", "-p", "routewright", "--test", "docs"];
-            let crds = of_crds.iter().map(String::as_str);
-            cargo(documents.into_iter().chain(crds), filter, &[], &mut count)?;
+            let of_crds = programs("crds/tests", |_| true)?;
+            let of_controllers = programs("controllers/tests", pure)?;
+            let packages = ["-p", "routewright-crds", "-p", "routewright"];
+            let targets = of_crds.iter().chain(&of_controllers).map(String::as_str);
+            cargo(packages.into_iter().chain(targets), filter, &[], &mut count)?;
         }
         Tier::FakeApi => {
             let packages = ["--all-features", "-p", "reconcile-kit", "-p", "routewright"];
             // What needs no API server, and what needs programs, is elsewhere.
-            let of_controllers = programs("controllers/tests", &["docs", "garage_real"])?;
-            let of_framework = programs("framework/tests", &[])?;
+            let of_controllers = programs("controllers/tests", |name| !pure(name) && !needs_programs(name))?;
+            let of_framework = programs("framework/tests", |_| true)?;
             let targets = of_framework.iter().chain(&of_controllers).map(String::as_str);
             cargo(packages.into_iter().chain(targets), filter, &[], &mut count)?;
         }
@@ -167,8 +168,14 @@ fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
             let environment = [(SWITCH, "1"), ("GARAGE_BIN", garage.as_str())];
             let scenarios = ["-p", "routewright-e2e", "--test", "*"];
             cargo(scenarios, filter, &environment, &mut count)?;
-            let client = ["-p", "routewright", "--test", "garage_real"];
-            cargo(client, filter, &environment, &mut count)?;
+            let of_controllers = programs("controllers/tests", needs_programs)?;
+            let clients = of_controllers.iter().map(String::as_str);
+            cargo(
+                ["-p", "routewright"].into_iter().chain(clients),
+                filter,
+                &environment,
+                &mut count,
+            )?;
         }
     }
     Ok(count)
@@ -201,8 +208,18 @@ fn prepare() -> Result<std::path::PathBuf> {
     tools.program(Part::Garage, "garage")
 }
 
-/// `--test NAME` for each test program in a folder of the repository.
-fn programs(folder: &str, without: &[&str]) -> Result<Vec<String>> {
+/// Test programs of the controllers that need neither an API server nor anything else.
+fn pure(name: &str) -> bool {
+    name == "docs" || (name.starts_with("tyk_") && !needs_programs(name))
+}
+
+/// Test programs of the controllers that ask a real Garage or a real Tyk Gateway.
+fn needs_programs(name: &str) -> bool {
+    matches!(name, "garage_real" | "tyk_gateway")
+}
+
+/// `--test NAME` for each of some test programs in a folder of the repository.
+fn programs(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let folder = repository().join(folder);
     let mut names: Vec<String> = fs::read_dir(&folder)
         .at("read", &folder)?
@@ -211,7 +228,7 @@ fn programs(folder: &str, without: &[&str]) -> Result<Vec<String>> {
         // A program is a file, or a folder with a main file.
         .filter(|p| p.extension().is_some_and(|e| e == "rs") || p.join("main.rs").exists())
         .filter_map(|p| p.file_stem().map(|n| n.to_string_lossy().into_owned()))
-        .filter(|n| !without.contains(&n.as_str()))
+        .filter(|n| wanted(n))
         .collect();
     names.sort();
     Ok(names.into_iter().flat_map(|n| ["--test".to_owned(), n]).collect())

@@ -21,6 +21,30 @@ fn a_whole_document() {
     insta::assert_json_snapshot!(api(&plan).document);
 }
 
+/// The page shows what is made, byte for byte.
+#[test]
+fn the_example_of_the_docs_is_what_is_made() {
+    let mut plan = plan();
+    plan.host = Some("shop.example.com".to_owned());
+    plan.tags = vec!["edge".to_owned()];
+    plan.connection = connection("");
+    plan.operations = methods(&[Method::Get], &request(&[("X-Env", "prod")], &[]));
+    let made = serde_json::to_string_pretty(&api(&plan).document).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/tyk/documents.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let (before, rest) = text.split_once("```json\n").unwrap();
+    let (shown, after) = rest.split_once("```").unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(page, format!("{before}```json\n{made}\n```{after}")).unwrap();
+        return;
+    }
+    assert_eq!(
+        shown.trim_end(),
+        made,
+        "docs/src/tyk/documents.md: UPDATE_DOCS=1 mends it"
+    );
+}
+
 #[test]
 fn title_id_and_name_are_the_id_and_the_state_is_active() {
     let TykApi { id, document } = api(&plan());

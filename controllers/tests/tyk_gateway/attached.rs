@@ -1,0 +1,281 @@
+//! Attached definitions: their authentication, lists and operations beside what the route sets.
+
+use std::collections::BTreeMap;
+
+use routewright::tyk::{
+    objects::route::Method,
+    translate::{attach, identity},
+    verdict::{ApiPlan, OperationPlan},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Backends, Case,
+    gateway::Gateway,
+    methods::at,
+    support::{base, every_method, methods, redirect, request},
+};
+
+/// A definition that asks for a key, with operations and their middleware.
+fn with_key(paths: Value, operations: Value, global: Value) -> Value {
+    json!({
+        "openapi": "3.0.3",
+        "info": {"title": "Library", "version": "1.0.0"},
+        "paths": paths,
+        "components": {"securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "Authorization"}}},
+        "security": [{"key": []}],
+        "x-tyk-api-gateway": {
+            "server": {"authentication": {"enabled": true, "securitySchemes": {"key": {"enabled": true}}}},
+            "middleware": {"operations": operations, "global": global},
+        },
+    })
+}
+
+/// A definition without authentication.
+fn open(paths: Value, operations: Value, global: Value) -> Value {
+    let mut document = with_key(paths, operations, global);
+    document.as_object_mut().unwrap().remove("security");
+    document["x-tyk-api-gateway"]
+        .as_object_mut()
+        .unwrap()
+        .remove("server");
+    document
+}
+
+fn operation(id: &str) -> Value {
+    json!({"operationId": id, "responses": {"200": {"description": "ok"}}})
+}
+
+fn attach(mut plan: ApiPlan, document: Value) -> ApiPlan {
+    plan.base = base(document);
+    assert_eq!(attach::conflict(&plan), None);
+    plan
+}
+
+/// A key for an API.
+fn key(gateway: &Gateway, id: &str) -> String {
+    let body = json!({
+        "org_id": "org1",
+        "rate": 1000, "per": 1, "quota_max": -1, "expires": -1,
+        "access_rights": {id: {"api_id": id, "api_name": id, "versions": ["Default"]}},
+    });
+    let answer = gateway.control("POST", "/tyk/keys", body.to_string().as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let made: Value = serde_json::from_str(&answer.body).unwrap();
+    made["key"].as_str().unwrap().to_owned()
+}
+
+pub(crate) fn authentication_of_a_definition(backends: &Backends) -> Case {
+    let document = || with_key(json!({}), json!({}), json!({}));
+    let whole = attach(at("/closed", backends), document());
+    let mut some = at("/closed-some", backends);
+    some.operations = methods(&[Method::Get], &request(&[("X-Set", "1")], &[]));
+    let some = attach(some, document());
+    let ids = [identity(&whole), identity(&some)];
+    Case::new([whole, some], move |gateway| {
+        for (path, id) in ["/closed/x", "/closed-some/x"].into_iter().zip(&ids) {
+            // Without a key and with a wrong one.
+            assert_eq!(gateway.ask("GET", path).status, 401, "{path}");
+            let wrong = gateway.ask_with("GET", path, &[("Authorization", "wrong")]);
+            assert_eq!(wrong.status, 403, "{path}: {}", wrong.body);
+            let right = key(gateway, id);
+            let answer = gateway.ask_with("GET", path, &[("Authorization", &right)]);
+            assert_eq!(answer.target(), path);
+        }
+        // Methods that no rule matches: 404, whoever asks.
+        let right = key(gateway, &ids[1]);
+        for method in ["POST", "HEAD", "PROPFIND"] {
+            for token in ["", "wrong", &right] {
+                let answer = gateway.ask_with(method, "/closed-some/x", &[("Authorization", token)]);
+                assert_eq!(answer.status, 404, "{method} {token:?}: {}", answer.body);
+            }
+        }
+    })
+}
+
+pub(crate) fn a_redirect_is_open_despite_authentication(backends: &Backends) -> Case {
+    let document = || with_key(json!({}), json!({}), json!({}));
+    let mut whole = at("/moved-closed", backends);
+    whole.operations = every_method(&redirect("https://example.org/", 308));
+    let mut some = at("/moved-some", backends);
+    some.operations = BTreeMap::from([
+        (Method::Get, redirect("https://example.org/", 308)),
+        (Method::Post, OperationPlan::default()),
+    ]);
+    Case::new([attach(whole, document()), attach(some, document())], |gateway| {
+        assert_eq!(gateway.ask("POST", "/moved-closed/x").status, 308);
+        assert_eq!(gateway.ask("GET", "/moved-some/x").status, 308);
+        assert_eq!(gateway.ask("POST", "/moved-some/x").status, 401);
+        assert_eq!(gateway.ask("PUT", "/moved-some/x").status, 404);
+    })
+}
+
+/// What the definition forbids stays forbidden; what no rule matches is not there.
+pub(crate) fn an_allow_list_of_a_definition(backends: &Backends) -> Case {
+    let document = || {
+        open(
+            json!({"/books": {"get": operation("list"), "post": operation("add")}}),
+            json!({"list": {"allow": {"enabled": true}}, "add": {"allow": {"enabled": true}}}),
+            json!({}),
+        )
+    };
+    let whole = attach(at("/allow", backends), document());
+    let mut some = at("/allow-some", backends);
+    some.operations = methods(&[Method::Get, Method::Put], &OperationPlan::default());
+    Case::new([whole, attach(some, document())], |gateway| {
+        let status = |method: &str, path: &str| gateway.ask(method, path).status;
+        for (method, path, wanted) in [
+            ("GET", "/allow/books", 200),
+            ("POST", "/allow/books", 200),
+            ("GET", "/allow/other", 403),
+            ("PUT", "/allow/books", 403),
+            ("GET", "/allow-some/books", 200),
+            ("GET", "/allow-some/other", 403),
+            ("PUT", "/allow-some/books", 403),
+            ("POST", "/allow-some/books", 404),
+            ("HEAD", "/allow-some/books", 404),
+            ("DELETE", "/allow-some/x%0A", 404),
+            // A method outside of OpenAPI cannot have an answer of its own: the definition's list forbids it.
+            ("PROPFIND", "/allow-some/books", 403),
+        ] {
+            assert_eq!(status(method, path), wanted, "{method} {path}");
+        }
+    })
+}
+
+/// Blocked stays closed; where some methods are not matched it answers 404 as they do (docs/src/tyk/limits.md).
+pub(crate) fn a_block_of_a_definition(backends: &Backends) -> Case {
+    let document = || {
+        open(
+            json!({"/secret": {"get": operation("secret")}, "/a": {"get": operation("short")}}),
+            json!({"secret": {"block": {"enabled": true}}, "short": {"block": {"enabled": true}}}),
+            json!({}),
+        )
+    };
+    let whole = attach(at("/block", backends), document());
+    let mut some = at("/block-some", backends);
+    some.operations = methods(&[Method::Get], &OperationPlan::default());
+    Case::new([whole, attach(some, document())], |gateway| {
+        let status = |method: &str, path: &str| gateway.ask(method, path).status;
+        for (method, path, wanted) in [
+            ("GET", "/block/secret", 403),
+            ("GET", "/block/a", 403),
+            ("GET", "/block/other", 200),
+            ("GET", "/block-some/secret", 404),
+            ("GET", "/block-some/a", 404),
+            ("GET", "/block-some/other", 200),
+            ("POST", "/block-some/other", 404),
+        ] {
+            assert_eq!(status(method, path), wanted, "{method} {path}");
+        }
+    })
+}
+
+/// Paths of a definition are below the path of the match.
+pub(crate) fn operations_of_a_definition(backends: &Backends) -> Case {
+    let mut add = operation("add");
+    add["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": {
+        "type": "object", "required": ["title"], "properties": {"title": {"type": "string"}},
+    }}}});
+    let mut plan = at("/library", backends);
+    plan.operations = methods(&[Method::Get, Method::Post], &OperationPlan::default());
+    let plan = attach(
+        plan,
+        open(
+            json!({"/books": {"post": add, "get": operation("list")}}),
+            json!({
+                "add": {"validateRequest": {"enabled": true, "errorResponseCode": 422}},
+                "list": {"mockResponse": {"enabled": true, "code": 418, "body": "tea"}},
+            }),
+            json!({}),
+        ),
+    );
+    Case::new([plan], |gateway| {
+        let json = [("Content-Type", "application/json")];
+        let status = |path: &str, body: &str| gateway.send("POST", path, &json, body).status;
+        assert_eq!(status("/library/books", r#"{"title": "Emma"}"#), 200);
+        assert_eq!(status("/library/books", "{}"), 422);
+        assert_eq!(status("/library/other", "{}"), 200);
+        assert_eq!(gateway.ask("GET", "/library/books").status, 418);
+        assert_eq!(gateway.ask("GET", "/library/other").status, 200);
+        assert_eq!(gateway.ask("PUT", "/library/books").status, 404);
+    })
+}
+
+pub(crate) fn header_changes_of_route_and_definition(backends: &Backends) -> Case {
+    let mut plan = at("/merged", backends);
+    let mut operation_plan = request(&[("X-Env", "route")], &["X-Base"]);
+    operation_plan.response_headers = request(&[("X-Old", "route")], &[]).request_headers;
+    plan.operations = every_method(&operation_plan);
+    let document = open(
+        json!({"/books": {"get": operation("list")}}),
+        json!({"list": {"transformRequestHeaders": {"enabled": true, "add": [{"name": "X-List", "value": "1"}]}}}),
+        json!({
+            "transformRequestHeaders": {
+                "enabled": true,
+                "add": [{"name": "x-env", "value": "base"}, {"name": "X-Base", "value": "1"}, {"name": "X-Other", "value": "1"}],
+                "remove": ["X-Gone"],
+            },
+            "transformResponseHeaders": {
+                "enabled": true, "add": [{"name": "x-old", "value": "base"}], "remove": ["X-Powered-By"],
+            },
+        }),
+    );
+    // Changes of a single method, beside those of the definition for all.
+    let mut single = at("/merged-one", backends);
+    single
+        .operations
+        .insert(Method::Get, request(&[("X-Env", "route")], &["X-Other"]));
+    let mut theirs = document.clone();
+    theirs["x-tyk-api-gateway"]["middleware"]["operations"] = json!({});
+    Case::new([attach(plan, document), attach(single, theirs)], |gateway| {
+        for (path, of_list) in [("/merged/books", Some("1")), ("/merged/other", None)] {
+            let answer = gateway.ask_with("GET", path, &[("X-Gone", "1")]);
+            let headers = answer.echo()["headers"].clone();
+            assert_eq!(headers["x-env"], "route", "{path}");
+            assert_eq!(headers["x-other"], "1");
+            assert!(headers.get("x-base").is_none() && headers.get("x-gone").is_none());
+            assert_eq!(headers.get("x-list").and_then(Value::as_str), of_list);
+            assert_eq!(answer.header("x-old"), Some("route"));
+            assert_eq!(answer.header("x-powered-by"), None);
+        }
+        let headers = |method: &str| gateway.ask(method, "/merged-one/x").echo()["headers"].clone();
+        assert_eq!(headers("GET")["x-env"], "route");
+        assert!(headers("GET").get("x-other").is_none());
+        assert_eq!(headers("POST")["x-env"], "base");
+        assert_eq!(headers("POST")["x-other"], "1");
+    })
+}
+
+/// A definition that opens, validates and rewrites a method which no rule matches: it is not there.
+pub(crate) fn settings_for_unmatched_methods_do_nothing(backends: &Backends) -> Case {
+    let document = |allow: bool| {
+        with_key(
+            json!({"/books": {"post": operation("add"), "get": operation("list")}}),
+            json!({
+                "add": {
+                    "ignoreAuthentication": {"enabled": true},
+                    "validateRequest": {"enabled": true},
+                    "urlRewrite": {"enabled": true, "pattern": ".*", "rewriteTo": "/elsewhere"},
+                    "block": {"enabled": false},
+                },
+                "list": {"allow": {"enabled": allow}},
+            }),
+            json!({}),
+        )
+    };
+    let with = |path: &str, allow: bool| {
+        let mut plan = at(path, backends);
+        plan.operations = methods(&[Method::Get], &OperationPlan::default());
+        attach(plan, document(allow))
+    };
+    Case::new([with("/dead", false), with("/dead-allow", true)], |gateway| {
+        for path in ["/dead", "/dead-allow"] {
+            assert_eq!(gateway.ask("GET", &format!("{path}/books")).status, 401, "{path}");
+            for below in ["/books", "/other"] {
+                let answer = gateway.send("POST", &format!("{path}{below}"), &[], "{}");
+                assert_eq!(answer.status, 404, "{path}{below}: {}", answer.body);
+            }
+        }
+    })
+}

@@ -1,0 +1,260 @@
+//! What the documents do in a running Tyk Gateway: every construct that translation writes is posted, loaded and asked.
+//!
+//! Runs when a gateway is given: `TYK_GATEWAY_BIN` (the program) with `TYK_GATEWAY_TEMPLATES` (its folder `templates`)
+//! and `redis-server` in PATH, which are started on loopback and stopped again; or `TYK_GATEWAY_URL` (http, it must
+//! reach this machine's loopback) with `TYK_GATEWAY_SECRET`. Without either it says so and counts as ignored, which the
+//! usual test harness cannot do; hence an own one that prints the same lines.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
+
+mod attached;
+mod backends;
+mod filters;
+mod gateway;
+mod hosts;
+mod methods;
+#[path = "../tyk_translate/support.rs"]
+mod support;
+mod wire;
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    time::Instant,
+};
+
+use gateway::{Gateway, Given, Switches};
+use routewright::tyk::{
+    Settings,
+    objects::Key,
+    translate::{Owner, stamp, translate},
+    verdict::ApiPlan,
+};
+use wire::Echo;
+
+/// Backends that say what they got.
+pub(crate) struct Backends {
+    pub(crate) a: Echo,
+    pub(crate) b: Echo,
+}
+
+/// One story: the plans that it needs, and what is asked once they are loaded.
+pub(crate) struct Case {
+    plans: Vec<ApiPlan>,
+    check: Box<dyn Fn(&Gateway)>,
+}
+
+impl Case {
+    pub(crate) fn new(plans: impl IntoIterator<Item = ApiPlan>, check: impl Fn(&Gateway) + 'static) -> Self {
+        Self {
+            plans: plans.into_iter().collect(),
+            check: Box::new(check),
+        }
+    }
+}
+
+type Story = fn(&Backends) -> Case;
+
+/// Names and stories.
+macro_rules! stories {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        vec![$((stringify!($name), $module::$name as Story)),*]
+    };
+}
+
+/// What holds whatever the gateway's settings are. Each story has paths of its own.
+fn everywhere() -> Vec<(&'static str, Story)> {
+    stories![
+        methods::the_upstream_receives_the_full_path,
+        methods::awkward_paths_are_literal,
+        methods::a_rule_without_method_serves_every_method,
+        methods::methods_that_no_rule_matches_answer_404,
+        methods::a_document_is_kept_with_its_owner,
+        backends::weights_are_shares,
+        backends::unresolved_answers_500,
+        backends::an_unresolved_share_fails,
+        backends::the_host_header_arrives_as_sent,
+        filters::request_headers_are_set_and_removed,
+        filters::response_headers_are_set_and_removed,
+        filters::headers_of_single_methods,
+        filters::a_replaced_prefix,
+        filters::a_removed_prefix,
+        filters::a_replaced_prefix_of_every_target,
+        filters::replaced_full_paths,
+        filters::a_replaced_full_path_beside_kept_ones,
+        filters::a_replaced_full_path_beside_a_replaced_prefix,
+        filters::a_redirect_is_answered_by_the_gateway,
+        filters::a_redirect_of_one_method,
+        attached::authentication_of_a_definition,
+        attached::a_redirect_is_open_despite_authentication,
+        attached::an_allow_list_of_a_definition,
+        attached::a_block_of_a_definition,
+        attached::operations_of_a_definition,
+        attached::header_changes_of_route_and_definition,
+        attached::settings_for_unmatched_methods_do_nothing,
+        hosts::strict_routes_match_by_segment,
+        hosts::certificate_ids_are_known_beforehand,
+    ]
+}
+
+/// What needs custom domains.
+fn switched_on() -> Vec<(&'static str, Story)> {
+    stories![
+        hosts::an_exact_host,
+        hosts::a_wildcard_host,
+        hosts::the_root_path,
+        hosts::the_longest_path_wins,
+    ]
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let filter = words.iter().find(|word| !word.starts_with('-'));
+    let mut wanted = Vec::new();
+    for (mode, switches, stories) in [
+        (
+            "on",
+            Switches::On,
+            everywhere().into_iter().chain(switched_on()).collect::<Vec<_>>(),
+        ),
+        ("off", Switches::Off, everywhere()),
+    ] {
+        let chosen: Vec<_> = stories
+            .into_iter()
+            .map(|(name, story)| (format!("{mode}::{name}"), story))
+            .filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str())))
+            .collect();
+        wanted.push((switches, chosen));
+    }
+    if words.iter().any(|word| word == "--list") {
+        for (name, _) in wanted.iter().flat_map(|(_, stories)| stories) {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let number: usize = wanted.iter().map(|(_, stories)| stories.len()).sum();
+    println!("\nrunning {number} tests");
+    let started = Instant::now();
+    let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
+    let given = Given::from_environment();
+    for (switches, stories) in wanted {
+        if stories.is_empty() {
+            continue;
+        }
+        let why_not = match (&given, switches) {
+            (Err(why), _) => Some(why.as_str()),
+            (Ok(Given::Url { .. }), Switches::Off) => {
+                Some("the gateway at TYK_GATEWAY_URL is asked once, with the settings it has")
+            }
+            _ => None,
+        };
+        if let Some(why) = why_not {
+            for (name, _) in &stories {
+                println!("test {name} ... ignored, {why}");
+            }
+            ignored += stories.len();
+            continue;
+        }
+        let given = given.as_ref().unwrap();
+        for (name, outcome) in run(given, switches, stories) {
+            if outcome {
+                println!("test {name} ... ok");
+                passed += 1;
+            } else {
+                println!("test {name} ... FAILED");
+                failed.push(name);
+            }
+        }
+    }
+    if !failed.is_empty() {
+        println!("\nfailures:");
+        for name in &failed {
+            println!("    {name}");
+        }
+    }
+    if let Err(why) = &given {
+        println!("\nNot run against a Tyk Gateway: {why}");
+    }
+    println!(
+        "\ntest result: {}. {passed} passed; {} failed; {ignored} ignored; 0 measured; 0 filtered out; finished in \
+         {:.2}s\n",
+        if failed.is_empty() { "ok" } else { "FAILED" },
+        failed.len(),
+        started.elapsed().as_secs_f64()
+    );
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Starts a gateway, loads the documents of all stories at once (a reload takes a second), and asks.
+fn run(given: &Given, switches: Switches, stories: Vec<(String, Story)>) -> Vec<(String, bool)> {
+    let gateway = match catch_unwind(|| Gateway::start(given, switches)) {
+        Ok(gateway) => gateway,
+        Err(_) => return stories.into_iter().map(|(name, _)| (name, false)).collect(),
+    };
+    let backends = Backends {
+        a: Echo::start("a"),
+        b: Echo::start("b"),
+    };
+    let owner = Owner {
+        cluster: "tests".to_owned(),
+        route: Key::new("team", "shop"),
+        uid: "1".to_owned(),
+    };
+    let mut outcomes = BTreeMap::new();
+    let mut ids = Vec::new();
+    let mut checks = Vec::new();
+    for (name, story) in stories {
+        let loaded = catch_unwind(AssertUnwindSafe(|| {
+            let case = story(&backends);
+            let mut own = Vec::new();
+            for plan in &case.plans {
+                let api = stamp(translate(plan, &Settings::default()).unwrap(), &owner);
+                gateway.post(&api);
+                own.push((api.id, plan.path.clone()));
+            }
+            (case.check, own)
+        }));
+        match loaded {
+            Ok((check, own)) => {
+                ids.extend(own.iter().map(|(id, _)| id.clone()));
+                checks.push((name, check, own));
+            }
+            Err(_) => {
+                outcomes.insert(name, false);
+            }
+        }
+    }
+    gateway.reload();
+    for (name, check, own) in checks {
+        let good = catch_unwind(AssertUnwindSafe(|| {
+            for (id, path) in &own {
+                let found = gateway.get(id);
+                let value = &found["x-tyk-api-gateway"]["server"]["listenPath"]["value"];
+                assert_eq!(
+                    value,
+                    path.as_str(),
+                    "{name}: the gateway renamed the listen path"
+                );
+            }
+            check(&gateway);
+        }))
+        .is_ok();
+        outcomes.insert(name, good);
+    }
+    gateway.clean(&ids);
+    if outcomes.values().any(|good| !good) {
+        gateway.show_log();
+    }
+    outcomes.into_iter().collect()
+}

@@ -33,6 +33,7 @@ pub fn cel_cases() -> Vec<CelCase> {
     bucket_cases(&mut cases);
     cluster_cases(&mut cases);
     grant_cases(&mut cases);
+    tyk_cases(&mut cases);
     for (i, case) in cases.iter_mut().enumerate() {
         for object in std::iter::once(&mut case.object).chain(&mut case.old) {
             if let Some(fields) = object.as_object_mut() {
@@ -603,10 +604,100 @@ fn grant_cases(cases: &mut Vec<CelCase>) {
     );
 }
 
+fn tyk(kind: &str, spec: Value) -> Value {
+    json!({ "apiVersion": "tyk.tyk.io/v1alpha1", "kind": kind, "spec": spec })
+}
+
+/// No rule in CEL here: the schema alone, which must take what was written for Tyk Operator.
+fn tyk_cases(cases: &mut Vec<CelCase>) {
+    let mut create = |name, object, expected| {
+        cases.push(CelCase {
+            name,
+            old: None,
+            object,
+            expected,
+        })
+    };
+    create(
+        "context: everything that Tyk Operator knows, and a field of a later version",
+        tyk(
+            "OperatorContext",
+            json!({
+                "env": {
+                    "mode": "pro", "url": "http://dashboard:3000", "auth": "key", "org": "org", "insecureSkipVerify": true,
+                    "ingress": { "httpPort": 8080, "httpsPort": 8443 }, "user_owners": ["a"], "user_group_owners": ["b"],
+                    "later": [1],
+                },
+                "secretRef": { "name": "conf", "namespace": "tyk" },
+                "dataPlane": { "serviceRef": { "name": "gateway" }, "tags": ["edge"] },
+            }),
+        ),
+        Accept,
+    );
+    create(
+        "context: an unknown mode",
+        tyk("OperatorContext", json!({ "env": { "mode": "hybrid" } })),
+        Reject("spec.env.mode"),
+    );
+    create(
+        "context: a Secret without name",
+        tyk("OperatorContext", json!({ "secretRef": {} })),
+        Reject("spec.secretRef.name"),
+    );
+    create(
+        "context: tags that are no list",
+        tyk("OperatorContext", json!({ "dataPlane": { "tags": "edge" } })),
+        Reject("spec.dataPlane.tags"),
+    );
+    create(
+        "definition: attached",
+        tyk(
+            "TykOasApiDefinition",
+            json!({
+                "tykOAS": { "configmapRef": { "name": "doc", "keyName": "oas.json" } },
+                "targetRefs": [{ "group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop" }],
+            }),
+        ),
+        Accept,
+    );
+    create(
+        "definition: as Tyk Operator knows it",
+        tyk(
+            "TykOasApiDefinition",
+            json!({
+                "tykOAS": { "configmapRef": { "name": "doc", "namespace": "x", "keyName": "oas.json" } },
+                "contextRef": { "name": "prod", "namespace": "tyk" }, "categories": ["a"],
+                "clientCertificate": { "enabled": true, "allowlist": ["x"] }, "later": {},
+                "customDomain": { "enabled": true, "name": "a.example.com" },
+                "versioning": { "enabled": false },
+            }),
+        ),
+        Accept,
+    );
+    create(
+        "definition: without reference, which its condition tells",
+        tyk("TykOasApiDefinition", json!({ "tykOAS": {} })),
+        Accept,
+    );
+    create(
+        "definition: without tykOAS",
+        tyk("TykOasApiDefinition", json!({})),
+        Reject("spec.tykOAS"),
+    );
+    create(
+        "definition: a target without name",
+        tyk(
+            "TykOasApiDefinition",
+            json!({ "tykOAS": {}, "targetRefs": [{ "group": "gateway.networking.k8s.io", "kind": "Gateway" }] }),
+        ),
+        Reject("spec.targetRefs[0].name"),
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GarageBucket, GarageCluster, GarageReferenceGrant};
+    use crate::{GarageBucket, GarageCluster, GarageReferenceGrant, OperatorContext, TykOasApiDefinition};
 
     #[test]
     fn names_are_unique() {
@@ -632,6 +723,8 @@ mod tests {
                 "GarageBucket" => round_trip::<GarageBucket>(&case),
                 "GarageCluster" => round_trip::<GarageCluster>(&case),
                 "GarageReferenceGrant" => round_trip::<GarageReferenceGrant>(&case),
+                "OperatorContext" => round_trip::<OperatorContext>(&case),
+                "TykOasApiDefinition" => round_trip::<TykOasApiDefinition>(&case),
                 other => panic!("{}: kind {other}", case.name),
             };
             assert!(!written.contains("null"), "{}: {written}", case.name);

@@ -34,6 +34,8 @@ pub mod cluster;
 pub mod common;
 pub mod generate;
 pub mod grant;
+pub mod reference;
+pub mod tyk;
 
 pub use bucket::{
     BackendReference, BucketQuotas, BucketWebsite, DeletionPolicy, ExposureParentStatus, GarageBucket,
@@ -44,8 +46,11 @@ pub use cluster::{
     AdminApi, ConnectTo, GarageCluster, GarageClusterSpec, GarageClusterStatus, S3Api, WebApi,
 };
 pub use common::{ClusterReference, Open, Quantity, SecretKeyReference};
-pub use generate::{all, crd};
+pub use generate::{all, by_group, crd};
 pub use grant::{GarageReferenceGrant, GarageReferenceGrantSpec, GrantFrom, GrantTo};
+pub use tyk::{
+    OperatorContext, OperatorContextSpec, TYK_GROUP, TykOasApiDefinition, TykOasApiDefinitionSpec,
+};
 
-/// API group of every kind in this crate. Users of Garage on Kubernetes already have it.
+/// API group of the kinds for Garage. Users of Garage on Kubernetes already have it.
 pub const GROUP: &str = "garage.rajsingh.info";

@@ -1,4 +1,4 @@
-//! Every object of this project's group that is shown to a user, in `samples/` and in the YAML blocks of README and
+//! Every object of this project's groups that is shown to a user, in `samples/` and in the YAML blocks of README and
 //! docs, decodes with the API types and holds only fields that the CRD of its kind declares, with values that fit.
 //! Rules in CEL are not run here: a real API server does that.
 #![allow(
@@ -13,7 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use routewright_crds::{GROUP, GarageBucket, GarageCluster, GarageReferenceGrant, all};
+use routewright_crds::{
+    GROUP, GarageBucket, GarageCluster, GarageReferenceGrant, OperatorContext, TYK_GROUP,
+    TykOasApiDefinition, all,
+};
 use serde_json::{Value, json};
 
 fn root() -> PathBuf {
@@ -129,13 +132,10 @@ fn open(schema: &Value) -> bool {
     schema["properties"].is_null() && schema["x-kubernetes-preserve-unknown-fields"] == json!(true)
 }
 
-/// Checks one object; says whether it belongs to our group.
+/// Checks one object; says whether it belongs to one of our groups.
 fn check(origin: &str, object: &Value) -> bool {
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
-    let Some(version) = api_version
-        .strip_prefix(GROUP)
-        .and_then(|rest| rest.strip_prefix('/'))
-    else {
+    let Some((GROUP | TYK_GROUP, version)) = api_version.split_once('/') else {
         return false;
     };
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -155,6 +155,8 @@ fn check(origin: &str, object: &Value) -> bool {
         "GarageBucket" => serde_json::from_value::<GarageBucket>(object.clone()).map(drop),
         "GarageCluster" => serde_json::from_value::<GarageCluster>(object.clone()).map(drop),
         "GarageReferenceGrant" => serde_json::from_value::<GarageReferenceGrant>(object.clone()).map(drop),
+        "OperatorContext" => serde_json::from_value::<OperatorContext>(object.clone()).map(drop),
+        "TykOasApiDefinition" => serde_json::from_value::<TykOasApiDefinition>(object.clone()).map(drop),
         _ => panic!("{origin}: no type for {kind}"),
     };
     decoded.unwrap_or_else(|e| panic!("{origin}: {e}"));
@@ -174,7 +176,13 @@ fn samples_fit_the_crds() {
             }
         }
     }
-    for kind in ["GarageBucket", "GarageCluster", "GarageReferenceGrant"] {
+    for kind in [
+        "GarageBucket",
+        "GarageCluster",
+        "GarageReferenceGrant",
+        "OperatorContext",
+        "TykOasApiDefinition",
+    ] {
         assert!(ours.iter().any(|k| k == kind), "samples/ holds no {kind}");
     }
 }

@@ -22,7 +22,7 @@ async fn admission_decides_as_the_cases_say() {
         s.cluster.product_crds().await?;
         let client = s.client().await?;
         let discovery = kube::discovery::Discovery::new(client.clone())
-            .filter(&[routewright_crds::GROUP])
+            .filter(&[routewright_crds::GROUP, routewright_crds::TYK_GROUP])
             .run()
             .await?;
         // When every case is sent to the API server

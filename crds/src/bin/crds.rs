@@ -1,7 +1,10 @@
-//! `cargo crds`: writes crds/yaml. `cargo crds --check`: fails when a file there is not what the types say.
+//! `cargo crds`: writes crds/yaml and the reference page of the docs. `cargo crds --check`: fails when one of these files
+//! is not what the types say.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{error::Error, fs, path::Path, process::ExitCode};
+
+use routewright_crds::reference;
 
 fn main() -> ExitCode {
     let check = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
@@ -42,17 +45,22 @@ fn run(check: bool) -> Result<usize, Box<dyn Error>> {
             }
         }
     }
+    let mut files: Vec<(String, String)> = files
+        .into_iter()
+        .map(|(file, content)| (format!("crds/yaml/{file}"), content))
+        .collect();
+    files.push((reference::PAGE.to_owned(), reference::page()?));
     for (file, content) in files {
-        let path = dir.join(&file);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(&file);
         if fs::read_to_string(&path).is_ok_and(|stored| stored == content) {
             continue;
         }
         if check {
-            println!("crds/yaml/{file} differs from the types");
+            println!("{file} differs from the types");
             stale += 1;
         } else {
             fs::write(&path, content)?;
-            println!("wrote crds/yaml/{file}");
+            println!("wrote {file}");
         }
     }
     Ok(stale)

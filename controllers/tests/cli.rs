@@ -9,11 +9,12 @@
 
 use std::{
     fs,
-    io::Read as _,
+    io::Read,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -73,18 +74,40 @@ fn program(kubeconfig: Option<&Path>, words: &[&str]) -> Command {
     c
 }
 
-/// Runs it to its end; kills it and fails when there is none.
+/// Runs it to its end; kills it and fails when there is none. Its output is read meanwhile: a pipe holds 64 KiB.
 fn ended(mut c: Command) -> Output {
+    fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            pipe.read_to_end(&mut all).unwrap();
+            all
+        })
+    }
     let mut child = c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (stdout, stderr) = (
+        drain(child.stdout.take().unwrap()),
+        drain(child.stderr.take().unwrap()),
+    );
     let end = Instant::now() + LIMIT;
-    while child.try_wait().unwrap().is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
         if Instant::now() > end {
             child.kill().unwrap();
-            panic!("it runs on: {:?}", child.wait_with_output().unwrap());
+            child.wait().unwrap();
+            panic!(
+                "it runs on: {:?}",
+                (stdout.join().unwrap(), stderr.join().unwrap())
+            );
         }
         std::thread::sleep(Duration::from_millis(5));
+    };
+    Output {
+        status,
+        stdout: stdout.join().unwrap(),
+        stderr: stderr.join().unwrap(),
     }
-    child.wait_with_output().unwrap()
 }
 
 /// The one line that a refused start ends with.

@@ -327,20 +327,25 @@ mod tests {
     }
 
     #[test]
-    fn every_test_program_of_a_folder_is_found_but_those_left_out() {
-        let found = programs("controllers/tests", &["docs", "garage_real"]).unwrap();
-        assert!(found.chunks(2).all(|pair| pair[0] == "--test"));
-        let names: Vec<&str> = found
-            .iter()
-            .map(String::as_str)
-            .filter(|n| *n != "--test")
-            .collect();
+    fn every_test_program_of_a_folder_belongs_to_one_tier() {
+        let names = |wanted: &dyn Fn(&str) -> bool| {
+            let found = programs("controllers/tests", wanted).unwrap();
+            assert!(found.chunks(2).all(|pair| pair[0] == "--test"));
+            let names = found.into_iter().filter(|word| word != "--test");
+            names.collect::<Vec<String>>()
+        };
+        let unit = names(&pure);
+        let fake = names(&|name| !pure(name) && !needs_programs(name));
+        let cluster = names(&needs_programs);
+        let has = |list: &[String], name: &str| list.iter().any(|n| n == name);
+        assert!(has(&unit, "docs") && has(&unit, "tyk_translate"), "{unit:?}");
         // One is a folder, one of the folders is no program.
-        assert!(names.contains(&"exposure"), "{names:?}");
+        assert!(has(&fake, "exposure") && !has(&fake, "support"), "{fake:?}");
         assert!(
-            !names.contains(&"support") && !names.contains(&"docs"),
-            "{names:?}"
+            has(&cluster, "garage_real") && has(&cluster, "tyk_gateway"),
+            "{cluster:?}"
         );
+        assert_eq!(unit.len() + fake.len() + cluster.len(), names(&|_| true).len());
     }
 
     fn shell(script: &str) -> (Result<()>, Count) {

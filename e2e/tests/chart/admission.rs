@@ -83,7 +83,7 @@ async fn every_rule_of_the_webhook_list_accepts_and_refuses() {
             "allowedIngressAnnotationPrefixes": ["cert-manager.io/", "team-"],
             "allowedHTTPRouteAnnotationPrefixes": ["external-dns.alpha.kubernetes.io/"],
         });
-        release.install(quiet(&json!({"guards": guards}))).await?;
+        release.install(quiet(&json!({"guards": guards, "watchNamespaces": [s.ns()]}))).await?;
         let api = buckets(&s).await?;
         in_force(&api, &across(), "cannot reach").await?;
         let policy = format!(
@@ -151,6 +151,11 @@ async fn every_rule_of_the_webhook_list_accepts_and_refuses() {
         let edit = Patch::Merge(json!({"spec": {"clusterRef": {"name": "garage", "namespace": null}, "websiteExposure": {"backendRef": {"name": "x", "namespace": "elsewhere"}}}}));
         let refused = api.patch("row-0", &PatchParams::default(), &edit).await.unwrap_err().to_string();
         assert!(refused.contains("backendRef.namespace: is elsewhere"), "{refused}");
+        // And a namespace that the release does not watch is not judged
+        let elsewhere = s.cluster.namespace("unwatched").await?;
+        let gvk = GroupVersionKind::gvk("garage.rajsingh.info", "v1beta1", "GarageBucket");
+        let there = Api::namespaced_with(s.client().await?, elsewhere.name(), &ApiResource::from_gvk(&gvk));
+        assert_eq!(create(&there, "across", &across()).await, None);
         // And the server finds nothing to warn about in the expressions
         let typed = s.cluster.kubectl([
             "get", "validatingadmissionpolicy", &release.wide(), "-o", "jsonpath={.status.typeChecking.expressionWarnings}",

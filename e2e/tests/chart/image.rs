@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read as _;
 
 use routewright_e2e::cluster::repository;
-use routewright_e2e::image;
+use routewright_e2e::{image, sh};
 use serde_json::{Value, json};
 
 fn read(path: &str) -> String {
@@ -131,6 +131,39 @@ fn the_build_has_a_compiler_that_is_new_enough_and_every_member() {
     // Given the members of the workspace, then each comes into the build
     let let_in = read(".dockerignore");
     let (_, members) = manifest.split_once("members = [").unwrap();
+    // And what comes in is a whole workspace, by the locked versions
+    let context = std::env::temp_dir().join(format!("routewright-context-{}", std::process::id()));
+    fs::create_dir_all(&context).unwrap();
+    for name in let_in.lines().filter_map(|line| line.strip_prefix('!')) {
+        let from = repository().join(name);
+        sh::run(sh::command(
+            "cp",
+            ["-r".as_ref(), from.as_os_str(), context.as_os_str()],
+        ))
+        .unwrap();
+    }
+    let words = [
+        "metadata",
+        "--locked",
+        "--offline",
+        "--no-deps",
+        "--format-version",
+        "1",
+    ];
+    let mut c = sh::command("cargo", words);
+    c.current_dir(&context);
+    let metadata: Value = serde_json::from_str(&sh::run(c).unwrap()).unwrap();
+    fs::remove_dir_all(&context).unwrap();
+    let programs = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|p| p["targets"].as_array().unwrap());
+    assert!(
+        programs
+            .into_iter()
+            .any(|t| t["name"] == "routewright" && t["kind"] == json!(["bin"]))
+    );
     for member in members
         .split(']')
         .next()

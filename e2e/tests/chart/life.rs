@@ -1,8 +1,10 @@
 //! A release over time: upgraded, rolled back, beside another one, beside CRDs that are newer or older, removed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
+use routewright_e2e::audit::Mark;
 use routewright_e2e::garage::{ADMIN, Garage, GarageOptions};
 use routewright_e2e::operator::chart;
 use routewright_e2e::stage::{DOMAIN, GARAGE, Kind, Stage};
@@ -268,7 +270,7 @@ async fn crds_belong_to_the_release_that_installed_them() {
 /// Objects of a release that are still there, whatever kind; without Pods on their way out and what Kubernetes makes.
 fn left(release: &Release) -> Result<String> {
     let label = format!("app.kubernetes.io/instance={}", release.name);
-    let kinds = "deploy,job,service,serviceaccount,configmap,role,rolebinding,networkpolicy,pdb";
+    let kinds = "deploy,job,service,serviceaccount,configmap,role,rolebinding,networkpolicy,pdb,servicemonitor,prometheusrule";
     let wide = "clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding";
     let here = release
         .cluster
@@ -289,18 +291,25 @@ async fn uninstall_leaves_nothing_stuck() {
         let _turn = TURN.lock().await;
         without_crds(s.cluster).await?;
         let cluster = s.cluster;
-        // Given everything on, in its own CRDs, and a Garage with two buckets of the operator, one with a page in it
+        // Given everything on, with its own CRDs and those of the Prometheus Operator
         let release = Release::new(cluster, "routewright", s.ns())?;
+        monitoring_crds(cluster)?;
+        let ca = rcgen::generate_simple_self_signed(vec!["garage.example.test".to_owned()]).unwrap();
+        let own = Stage::new(&s).await?;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "private-ca"}, "stringData": {"ca.crt": ca.cert.pem()}});
+        own.apply(secret).await?;
         let everything = |keep: bool| {
             json!({
                 "ingress": {"enabled": true}, "gatewayAPI": {"enabled": true}, "garageBuckets": {"enabled": true},
                 "replicaCount": 2, "networkPolicy": {"enabled": true}, "grafanaDashboard": {"enabled": true},
-                "crds": {"keep": keep},
+                "serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
+                "extraCA": {"secretName": "private-ca"}, "crds": {"keep": keep},
             })
         };
         cluster.gateway_crds("standard").await?;
         release.install(everything(true)).await?;
         cluster.established()?;
+        // And a Garage with two buckets of the operator, one with a page in it
         let garage = Garage::deploy(cluster, s.ns(), "garage", &GarageOptions::default()).await?;
         let home = cluster.namespace("tenant").await?;
         let stage = Stage::in_namespace(&s, home.name()).await?;
@@ -326,6 +335,16 @@ async fn uninstall_leaves_nothing_stuck() {
         assert!(stays["metadata"].get("finalizers").is_none(), "{stays}");
         stage.delete("GarageBucket", &empty).await?;
         stage.gone("GarageBucket", &empty).await?;
+        // And the Job has used exactly its rights
+        let account = format!("{}-cleanup", release.full());
+        let asked = cluster.audit()?.of_account(Mark::START, s.ns(), &account)?;
+        let used: BTreeSet<String> = asked
+            .iter()
+            .filter(|r| !r.resource.starts_with('/'))
+            .map(|r| format!("{} {} {}", r.verb, r.resource, r.code))
+            .collect();
+        // A merge patch that names its field manager is told from an apply by nothing in the log.
+        assert_eq!(used, ["list garagebuckets 200", "apply garagebuckets 200"].map(str::to_owned).into());
         // And what is in Garage is not touched
         garage.bucket_id(&full).await?;
         garage.bucket_id(&empty).await?;
@@ -341,10 +360,25 @@ async fn uninstall_leaves_nothing_stuck() {
             if CRDS.iter().all(|crd| !crds.contains(crd)) { Ok(()) } else { Err(crds) }
         })
         .await?;
+        garage.bucket_id(&last).await?;
         // And the tenant's namespace can go
         cluster.kubectl(["delete", "namespace", home.name(), "--timeout=60s"]).map(drop)
     })
     .await;
+}
+
+/// The kinds of the Prometheus Operator that the chart may make.
+fn monitoring_crds(cluster: &Cluster) -> Result<()> {
+    let module = "github.com/prometheus-operator/prometheus-operator";
+    let folder = cluster
+        .tools()
+        .go_module("prometheus-operator", module)?
+        .join("example/prometheus-operator-crd");
+    for kind in ["servicemonitors", "prometheusrules"] {
+        let text = fs::read_to_string(folder.join(format!("monitoring.coreos.com_{kind}.yaml"))).unwrap();
+        cluster.apply(&text)?;
+    }
+    cluster.established()
 }
 
 /// A handle to the Garage, once it runs.

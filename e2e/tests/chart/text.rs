@@ -1,6 +1,7 @@
 //! The chart as text: each toggle brings its rights and nothing else; wrong values are refused. No cluster.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use routewright_e2e::cluster::{repository, switched_on};
 use routewright_e2e::operator::chart;
@@ -14,7 +15,11 @@ fn helm(words: &[&str]) -> Result<String, String> {
 }
 
 pub(crate) fn render(sets: &[&str]) -> Result<Vec<Value>, String> {
-    let chart = chart().display().to_string();
+    render_of(&chart(), sets)
+}
+
+fn render_of(chart: &Path, sets: &[&str]) -> Result<Vec<Value>, String> {
+    let chart = chart.display().to_string();
     let mut words = vec!["template", "routewright", &chart, "-n", "ns1"];
     words.extend(sets.iter().flat_map(|s| ["--set", *s]));
     let text = helm(&words)?;
@@ -178,7 +183,13 @@ fn wrong_values_are_refused_by_name() {
         let error = render(sets).unwrap_err();
         assert!(error.contains(word), "{sets:?}: {error}");
     }
-    helm(&["lint", "--strict", &chart().display().to_string()]).unwrap();
+    // And the chart is sound as it is, and with everything on
+    let chart = chart().display().to_string();
+    helm(&["lint", "--strict", &chart]).unwrap();
+    let everything = "ingress.enabled=true,gatewayAPI.enabled=true,garageBuckets.enabled=true,replicaCount=2,\
+        serviceMonitor.enabled=true,prometheusRule.enabled=true,grafanaDashboard.enabled=true,networkPolicy.enabled=true,\
+        extraCA.configMapName=ca,otel.endpoint=http://collector:4317,guards.allowedHostnameSuffixes={example.org}";
+    helm(&["lint", "--strict", &chart, "--set", everything]).unwrap();
 }
 
 /// `kind name` of every object that a rendering has more than another.
@@ -243,6 +254,71 @@ fn what_is_optional_comes_with_its_switch() {
         ]
         .into()
     );
+}
+
+#[test]
+fn alerts_are_those_of_the_release() {
+    if !switched_on("alerts_are_those_of_the_release") {
+        return;
+    }
+    let objects = render(&["prometheusRule.enabled=true", "prometheusRule.labels.team=web"]).unwrap();
+    let rule = objects.iter().find(|o| o["kind"] == "PrometheusRule").unwrap();
+    assert_eq!(rule["metadata"]["labels"]["team"], "web");
+    let rules = rule["spec"]["groups"][0]["rules"].as_array().unwrap();
+    assert!(rules.len() >= 8);
+    for rule in rules {
+        let expression = rule["expr"].as_str().unwrap();
+        let selectors = expression.matches('{').count();
+        let own = expression
+            .matches("{namespace=\"ns1\",service=\"routewright-metrics\"")
+            .count();
+        assert!(selectors > 0 && selectors == own, "{expression}");
+        // The placeholders of the Prometheus Operator have not been taken for Helm's.
+        assert!(!rule.to_string().contains("<no value>"), "{rule}");
+    }
+}
+
+#[test]
+fn a_crd_of_another_group_needs_its_file_and_nothing_else() {
+    if !switched_on("a_crd_of_another_group_needs_its_file_and_nothing_else") {
+        return;
+    }
+    // Given the chart with one more file
+    let folder = std::env::temp_dir().join(format!("routewright-group-{}", std::process::id()));
+    sh::run(sh::command(
+        "cp",
+        ["-r".as_ref(), chart().as_os_str(), folder.as_os_str()],
+    ))
+    .unwrap();
+    let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.tyk.tyk.io}\nspec: {}\n";
+    std::fs::write(folder.join("files/crds/tyk.tyk.io_things.yaml"), crd).unwrap();
+    let crds = |sets: &[&str]| -> BTreeSet<String> {
+        let objects = render_of(&folder, sets).unwrap();
+        let crds = objects.iter().filter(|o| o["kind"] == "CustomResourceDefinition");
+        crds.map(|o| o["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let garage =
+        ["buckets", "clusters", "referencegrants"].map(|k| format!("garage{k}.garage.rajsingh.info"));
+    // Then each group follows its own switch
+    assert_eq!(crds(&["crds.tyk.enabled=false"]), garage.clone().into());
+    assert_eq!(
+        crds(&["crds.tyk.enabled=true", "crds.garage.enabled=false"]),
+        ["things.tyk.tyk.io".to_owned()].into()
+    );
+    // And all are kept, or none
+    let kept = |sets: &[&str]| -> BTreeSet<String> {
+        let objects = render_of(&folder, sets).unwrap();
+        let crds = objects.iter().filter(|o| o["kind"] == "CustomResourceDefinition");
+        crds.map(|o| o["metadata"]["annotations"]["helm.sh/resource-policy"].to_string())
+            .collect()
+    };
+    assert_eq!(kept(&["crds.tyk.enabled=true"]), ["\"keep\"".to_owned()].into());
+    assert_eq!(
+        kept(&["crds.tyk.enabled=true", "crds.keep=false"]),
+        ["null".to_owned()].into()
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// The environment of the container as `name=value`; what comes from elsewhere as `name<source`.

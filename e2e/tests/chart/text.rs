@@ -226,7 +226,13 @@ fn what_is_optional_comes_with_its_switch() {
             &["ConfigMap routewright-dashboard"],
         ),
         (&["networkPolicy.enabled=true"], &["NetworkPolicy routewright"]),
-        (&["crds.tyk.enabled=true"], &[]),
+        (
+            &["crds.tyk.enabled=true"],
+            &[
+                "CustomResourceDefinition operatorcontexts.tyk.tyk.io",
+                "CustomResourceDefinition tykoasapidefinitions.tyk.tyk.io",
+            ],
+        ),
     ] {
         assert_eq!(
             added(sets),
@@ -300,11 +306,12 @@ fn a_crd_of_another_group_needs_its_file_and_nothing_else() {
     };
     let garage =
         ["buckets", "clusters", "referencegrants"].map(|k| format!("garage{k}.garage.rajsingh.info"));
+    let tyk = ["operatorcontexts", "things", "tykoasapidefinitions"].map(|k| format!("{k}.tyk.tyk.io"));
     // Then each group follows its own switch
-    assert_eq!(crds(&["crds.tyk.enabled=false"]), garage.clone().into());
+    assert_eq!(crds(&["crds.tyk.enabled=false"]), garage.into());
     assert_eq!(
         crds(&["crds.tyk.enabled=true", "crds.garage.enabled=false"]),
-        ["things.tyk.tyk.io".to_owned()].into()
+        tyk.into()
     );
     // And all are kept, or none
     let kept = |sets: &[&str]| -> BTreeSet<String> {

@@ -112,19 +112,27 @@ pub(crate) fn a_redirect_is_open_despite_authentication(backends: &Backends) -> 
 
 /// What the definition forbids stays forbidden; what no rule matches is not there.
 pub(crate) fn an_allow_list_of_a_definition(backends: &Backends) -> Case {
-    let document = || {
+    let with = |enabled: bool| {
         open(
             json!({"/books": {"get": operation("list"), "post": operation("add")}}),
-            json!({"list": {"allow": {"enabled": true}}, "add": {"allow": {"enabled": true}}}),
+            json!({"list": {"allow": {"enabled": enabled}}, "add": {"allow": {"enabled": enabled}}}),
             json!({}),
         )
     };
+    let document = || with(true);
     let whole = attach(at("/allow", backends), document());
+    // Entries that are switched off are no list.
+    let mut off = at("/allow-off", backends);
+    off.operations = methods(&[Method::Get], &OperationPlan::default());
+    let off = attach(off, with(false));
     let mut some = at("/allow-some", backends);
     some.operations = methods(&[Method::Get, Method::Put], &OperationPlan::default());
-    Case::new([whole, attach(some, document())], |gateway| {
+    Case::new([whole, off, attach(some, document())], |gateway| {
         let status = |method: &str, path: &str| gateway.ask(method, path).status;
         for (method, path, wanted) in [
+            ("GET", "/allow-off/other", 200),
+            ("POST", "/allow-off/books", 404),
+            ("PROPFIND", "/allow-off/books", 404),
             ("GET", "/allow/books", 200),
             ("POST", "/allow/books", 200),
             ("GET", "/allow/other", 403),

@@ -285,3 +285,28 @@ pub(crate) fn a_redirect_of_one_method(backends: &Backends) -> Case {
         assert_eq!(gateway.ask("PUT", "/partly-moved").status, 404);
     })
 }
+
+/// A client's reference to a secret stays text, in the path, the query and a header: nothing here captures it. (With
+/// ReplaceFullPath a query is captured, and the gateway replaces it: docs/src/tyk/limits.md.)
+pub(crate) fn a_clients_token_is_not_replaced(backends: &Backends) -> Case {
+    let mut headers = at("/token-headers", backends);
+    headers.operations = every_method(&request(&[("X-Set", "1")], &[]));
+    let plans = [
+        at("/token", backends),
+        prefixed("/token-prefix", "/new", backends),
+        headers,
+    ];
+    Case::new(plans, |gateway| {
+        let token = "$secret_env.of_the_test";
+        for path in ["/token", "/token-prefix", "/token-headers"] {
+            let answer = gateway.ask_with("GET", &format!("{path}/{token}?q={token}"), &[("X-Token", token)]);
+            assert!(
+                answer.target().ends_with(&format!("/{token}?q={token}")),
+                "{}",
+                answer.body
+            );
+            assert_eq!(answer.echo()["headers"]["x-token"], token);
+            assert!(!answer.body.contains("the-secret-itself"));
+        }
+    })
+}

@@ -163,6 +163,8 @@ impl Gateway {
             // Variables of the gateway that surround the test must not change it.
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            // What must not get out: `$secret_env.of_the_test`.
+            .env("TYK_SECRET_OF_THE_TEST", "the-secret-itself")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

@@ -92,6 +92,7 @@ fn everywhere() -> Vec<(&'static str, Story)> {
         filters::a_replaced_full_path_beside_a_replaced_prefix,
         filters::a_redirect_is_answered_by_the_gateway,
         filters::a_redirect_of_one_method,
+        filters::a_clients_token_is_not_replaced,
         attached::authentication_of_a_definition,
         attached::a_redirect_is_open_despite_authentication,
         attached::an_allow_list_of_a_definition,

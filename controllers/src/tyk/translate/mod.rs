@@ -2,7 +2,7 @@
 //!
 //! Here: identity, the whole, canonical bytes, refusals. `middleware` says what each method of an API does and how,
 //! `rewrite` how a path is replaced, `upstream` where requests go, `base` what a definition's document may hold and how
-//! both are joined, `attach` when they cannot be, `tokens` what must never stand in a value, `stamp` the owner's mark.
+//! both are joined, `attach` when they cannot be, `stamp` the owner's mark.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -12,7 +12,6 @@ pub mod base;
 mod middleware;
 mod rewrite;
 pub mod stamp;
-pub mod tokens;
 mod upstream;
 
 pub use stamp::{Owner, stamp};
@@ -20,6 +19,7 @@ pub use upstream::UNRESOLVED;
 
 use super::{
     Settings,
+    objects::document::find_token,
     verdict::{ApiPlan, CertificateUse},
 };
 
@@ -106,25 +106,29 @@ pub fn identity(plan: &ApiPlan) -> String {
 ///
 /// # Errors
 ///
-/// See [`Refusal`]: no document is made that holds a substitution token outside of the attached definition, or whose
-/// rewrites would not do what the route says.
+/// See [`Refusal`]: no document is made that holds a substitution token, whoever brought it, or whose rewrites would not
+/// do what the route says.
 pub fn translate(plan: &ApiPlan, _settings: &Settings) -> Result<TykApi, Refusal> {
     if plan.operations.is_empty() {
         return Err(Refusal::NoMethod);
     }
     let id = identity(plan);
-    let alone = Value::Object(base::join(&Map::new(), &own(plan, &id, None)?)?);
-    tokens::none_in(&alone)?;
-    let document = match &plan.base {
-        None => alone,
-        Some(base) => {
-            let theirs = base
-                .document
+    let theirs = match &plan.base {
+        None => None,
+        Some(base) => Some(
+            base.document
                 .as_object()
-                .ok_or_else(|| Refusal::Base("is not an object".to_owned()))?;
-            Value::Object(base::join(theirs, &own(plan, &id, Some(theirs))?)?)
-        }
+                .ok_or_else(|| Refusal::Base("is not an object".to_owned()))?,
+        ),
     };
+    let own = own(plan, &id, theirs)?;
+    let document = Value::Object(match theirs {
+        None => base::join(&Map::new(), &own)?,
+        Some(theirs) => base::join(theirs, &own)?,
+    });
+    if let Some((place, token)) = find_token(&document) {
+        return Err(Refusal::Token { place, token });
+    }
     Ok(TykApi { id, document })
 }
 

@@ -25,6 +25,8 @@ pub(crate) fn an_exact_host(backends: &Backends) -> Case {
         assert_eq!(ask("one.example.test:8080").echo()["backend"], "a");
         assert_eq!(ask("two.example.test").echo()["backend"], "b");
         assert_eq!(ask("three.example.test").status, 404);
+        // Limit: names are compared with regard to case.
+        assert_eq!(ask("One.example.test").status, 404);
     })
 }
 
@@ -70,6 +72,29 @@ pub(crate) fn the_longest_path_wins(backends: &Backends) -> Case {
         assert_eq!(who("/a/b/c"), "b");
         assert_eq!(who("/a"), "a");
         assert_eq!(who("/other"), "a");
+    })
+}
+
+/// Limits: an API with a hostname comes before one without, and the longer path before the nearer hostname.
+pub(crate) fn the_order_of_hosts(backends: &Backends) -> Case {
+    let b = |mut plan: ApiPlan| {
+        plan.targets = vec![target(&backends.b.authority, 1)];
+        plan
+    };
+    let plans = [
+        at("/ranked", backends),
+        b(on("api.ranked.test", "/ranked", backends)),
+        on("api.near.test", "/", backends),
+        b(on("*.near.test", "/ranked", backends)),
+    ];
+    Case::new(plans, |gateway| {
+        let who = |host: &str, path: &str| {
+            gateway.ask_with("GET", path, &[("Host", host)]).echo()["backend"].clone()
+        };
+        assert_eq!(who("api.ranked.test", "/ranked"), "b");
+        assert_eq!(who("other.ranked.test", "/ranked"), "a");
+        assert_eq!(who("api.near.test", "/ranked"), "b");
+        assert_eq!(who("api.near.test", "/other"), "a");
     })
 }
 

@@ -112,6 +112,7 @@ fn switched_on() -> Vec<(&'static str, Story)> {
         hosts::a_wildcard_host,
         hosts::the_root_path,
         hosts::the_longest_path_wins,
+        hosts::the_order_of_hosts,
     ]
 }
 

@@ -20,6 +20,8 @@ pub const COREDNS: &str = "registry.k8s.io/coredns/coredns:v1.15.0";
 pub const TESTAPP: &str = "routewright.test/testapp:1";
 /// Garage.
 pub const GARAGE: &str = "routewright.test/garage:2.5.0";
+/// Garage, under the name that samples use.
+pub const GARAGE_OF_SAMPLES: &str = "docker.io/dxflrs/garage:v2.5.0";
 /// Contour.
 pub const CONTOUR: &str = "routewright.test/contour:1.33.8";
 /// Envoy.
@@ -298,7 +300,10 @@ pub fn of_part(tools: &Tools, part: Part) -> Result<PathBuf> {
             .user("")
             .port(53),
         Part::TestApp => Image::new(TESTAPP).program(&file, "/app").port(8080),
-        Part::Garage => Image::new(GARAGE).program(&file, "/garage").port(3900),
+        Part::Garage => Image::new(GARAGE)
+            .also(GARAGE_OF_SAMPLES)
+            .program(&file, "/garage")
+            .port(3900),
         Part::Contour => Image::new(CONTOUR).program(&file, "/contour").ca_certificates(),
         Part::Envoy => Image::new(ENVOY).program(&file, "/envoy").ca_certificates(),
         other => return Err(Error::other(format!("no image is made of {}", other.name()))),

@@ -1,7 +1,8 @@
 //! A real cluster for the tests of Routewright: single node without Docker, scenarios, benchmarks.
 //!
 //! `tools` builds programs, `image` packs them, `node` runs Kubernetes in namespaces of its own, `audit` reads what
-//! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage` and `contour` are what they put on it;
+//! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage` and `contour` are what they put on it,
+//! `reader` what the documentation's reader finds on it;
 //! `tiers` runs all tests, `demo` and `bench` show the product. Its behaviour is stated by the scenarios in `tests/`,
 //! not here.
 #![cfg_attr(
@@ -26,6 +27,7 @@ pub mod kind;
 pub mod net;
 pub mod node;
 pub mod operator;
+pub mod reader;
 pub mod s3;
 pub mod sh;
 pub mod stage;

@@ -9,7 +9,7 @@ use routewright_e2e::node::{self, Node, Options, Service, clean_stale};
 use routewright_e2e::sh::{self, say};
 use routewright_e2e::tiers::{self, Tier, Wanted};
 use routewright_e2e::tools::{PATIENCE, Part, Tools};
-use routewright_e2e::{Error, Result, bench, demo};
+use routewright_e2e::{Error, Result, bench, demo, reader};
 
 /// Scenarios on a real cluster, and that cluster by hand: a single-node Kubernetes in Linux namespaces of its own,
 /// without Docker. Without a command: `test cluster`.
@@ -27,8 +27,8 @@ struct Cli {
 enum What {
     /// Run tests by tier, with the environment that each needs, and count them.
     ///
-    /// `test` runs every tier, `test unit fake-api` these two, `test NAME` the scenarios with that part of a name,
-    /// `test unit NAME` such tests of that tier. The last lines are `TIER: N passed, N failed, N skipped`; the exit
+    /// `test` runs every tier, `test unit fake-api` these two, `test NAME` the scenarios with that part of a name or of
+    /// the file e2e/tests/NAME, `test unit NAME` such tests of that tier. The last lines are `TIER: N passed, N failed, N skipped`; the exit
     /// code is 0 only if every tier ran, passed something and failed nothing.
     Test {
         /// Tiers (unit, fake-api, cluster); what follows goes to the test programs, e.g. a part of a test's name.
@@ -49,7 +49,7 @@ enum What {
     },
     /// Build what a node consists of, or everything, into the cache.
     Tools {
-        /// Also Helm, Contour, Envoy, Garage and the echo server.
+        /// Also Helm, Contour, Envoy, Garage, Lua and the echo server.
         #[arg(long)]
         all: bool,
     },
@@ -58,6 +58,9 @@ enum What {
         /// Hours after which it ends by itself.
         #[arg(long, default_value_t = 8)]
         hours: u64,
+        /// With what the quick start needs: Contour and Envoy, the images of Garage and of the operator, Helm.
+        #[arg(long)]
+        furnished: bool,
     },
     /// Run a program inside the node, e.g. `e2e exec -- kubectl get pods -A`.
     Exec {
@@ -117,8 +120,14 @@ fn run(cli: Cli) -> Result<ExitCode> {
                 say(format!("{}: {}", part.name(), tools.part(*part)?.display()));
             }
         }
-        What::Up { hours } => {
+        What::Up { hours, furnished } => {
             let node = up(&cli.name, hours)?;
+            if furnished {
+                furnish(&cli.name)?;
+                say(
+                    "`cargo e2e exec -- bash` is a shell in it, with kubectl and helm: docs/src/quick-start.md",
+                );
+            }
             say(format!(
                 "export KUBECONFIG={}",
                 node.state().join(node::OUTSIDE).display()
@@ -206,6 +215,20 @@ fn up(name: &str, hours: u64) -> Result<Node> {
         },
     )?;
     Ok(node)
+}
+
+/// Puts what a reader of the documentation needs on a kept node.
+fn furnish(name: &str) -> Result<()> {
+    let cluster: &'static Cluster = Box::leak(Box::new(Cluster::attach(name)?));
+    let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
+        what: "start the runtime".to_owned(),
+        source,
+    })?;
+    let address = runtime.block_on(reader::furnish(cluster))?;
+    say(format!(
+        "Contour's Envoy answers on {address}, inside of the node"
+    ));
+    Ok(())
 }
 
 fn measure(sizes: &[usize]) -> Result<ExitCode> {

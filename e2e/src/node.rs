@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use pki::{kubeconfig, random_token};
+pub(crate) use pki::kubeconfig;
+pub use pki::random_token;
 
 use crate::audit::AuditLog;
 use crate::error::{Error, IoContext, Result};

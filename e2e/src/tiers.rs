@@ -166,8 +166,12 @@ fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
         Tier::Cluster => {
             let garage = prepare()?.display().to_string();
             let environment = [(SWITCH, "1"), ("GARAGE_BIN", garage.as_str())];
-            let scenarios = ["-p", "routewright-e2e", "--test", "*"];
+            let (program, filter) = one_program(filter)?;
+            let scenarios = ["-p", "routewright-e2e", "--test", program.unwrap_or("*")];
             cargo(scenarios, filter, &environment, &mut count)?;
+            if program.is_some() {
+                return Ok(count);
+            }
             let of_controllers = programs("controllers/tests", needs_programs)?;
             let clients = of_controllers.iter().map(String::as_str);
             cargo(
@@ -216,6 +220,15 @@ fn pure(name: &str) -> bool {
 /// Test programs of the controllers that ask a real Garage or a real Tyk Gateway.
 fn needs_programs(name: &str) -> bool {
     matches!(name, "garage_real" | "tyk_gateway")
+}
+
+/// The test program of `e2e/tests` that the first word names, and the words after it; else all words are parts of names.
+fn one_program(words: &[String]) -> Result<(Option<&str>, &[String])> {
+    let known = programs("e2e/tests", |_| true)?;
+    Ok(match words.split_first() {
+        Some((first, rest)) if known.contains(first) => (Some(first), rest),
+        _ => (None, words),
+    })
 }
 
 /// `--test NAME` for each of some test programs in a folder of the repository.
@@ -346,6 +359,15 @@ mod tests {
             "{cluster:?}"
         );
         assert_eq!(unit.len() + fake.len() + cluster.len(), names(&|_| true).len());
+    }
+
+    #[test]
+    fn the_name_of_a_program_is_that_program_and_any_other_word_a_part_of_a_name() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let given = words("traffic a_second");
+        assert_eq!(one_program(&given).unwrap(), (Some("traffic"), &given[1..]));
+        let given = words("a_second traffic");
+        assert_eq!(one_program(&given).unwrap(), (None, &given[..]));
     }
 
     fn shell(script: &str) -> (Result<()>, Count) {

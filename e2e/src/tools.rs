@@ -27,6 +27,8 @@ pub const CONTOUR: &str = "v1.33.8";
 pub const ENVOY: &str = "1.40.0";
 /// Version of Garage.
 pub const GARAGE: &str = "2.5.0";
+/// Version of the Lua that Argo CD embeds.
+pub const LUA: &str = "v1.1.1";
 const CONTAINERD: &str = "v2.4.2";
 const RUNC: &str = "v1.5.3";
 const CNI: &str = "v1.10.0";
@@ -58,6 +60,8 @@ pub enum Part {
     Envoy,
     /// Garage.
     Garage,
+    /// The Lua interpreter that Argo CD embeds, for its health checks.
+    Lua,
 }
 
 /// A step of a recipe. Everything in it is part of the cache key.
@@ -99,7 +103,7 @@ enum Step {
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 12] = [
+    pub const ALL: [Part; 13] = [
         Part::Kubernetes,
         Part::Etcd,
         Part::Containerd,
@@ -112,6 +116,7 @@ impl Part {
         Part::Contour,
         Part::Envoy,
         Part::Garage,
+        Part::Lua,
     ];
 
     /// What a bare node consists of.
@@ -140,6 +145,7 @@ impl Part {
             Part::Contour => "contour",
             Part::Envoy => "envoy",
             Part::Garage => "garage",
+            Part::Lua => "lua",
         }
     }
 
@@ -165,6 +171,7 @@ impl Part {
             Part::Contour => &["contour"],
             Part::Envoy => &["envoy"],
             Part::Garage => &["garage"],
+            Part::Lua => &["glua"],
         }
     }
 
@@ -280,6 +287,13 @@ impl Part {
                 member: "envoy",
                 output: "envoy",
             }],
+            Part::Lua => vec![install(
+                "github.com/yuin/gopher-lua/cmd/glua".to_owned(),
+                LUA,
+                "",
+                String::new(),
+                false,
+            )],
             Part::Garage => vec![Step::CargoInstall {
                 krate: "garage",
                 version: GARAGE,

@@ -125,7 +125,10 @@ fn subject(name: &str, organization: Option<&str>) -> CertificateParams {
 }
 
 /// 32 hexadecimal digits from the system's random source.
-pub(crate) fn random_token() -> Result<String> {
+///
+/// # Errors
+/// When that cannot be read.
+pub fn random_token() -> Result<String> {
     use std::io::Read as _;
     let mut bytes = [0u8; 16];
     let source = "/dev/urandom";

@@ -10,10 +10,10 @@ use routewright::tyk::{
         route::{HeaderEdit, Method},
         text,
     },
-    translate::{Refusal, TykApi, identity, translate},
+    translate::{EVERY_PATH, Refusal, TykApi, attach, base, identity, translate},
     verdict::{ApiPlan, OperationPlan, StaticRedirect, Target},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support;
 
@@ -183,6 +183,146 @@ proptest! {
             ..support::plan()
         };
         prop_assert_eq!(one == other, identity(&plan(&one)) == identity(&plan(&other)));
+    }
+}
+
+/// JSON out of the words that a definition's document is read by, in places where they belong and where they do not.
+fn tree() -> impl Strategy<Value = Value> {
+    const WORDS: [&str; 24] = [
+        "paths",
+        "/books",
+        "/(?s).*",
+        "get",
+        "post",
+        "operationId",
+        "a",
+        "b",
+        "x-tyk-api-gateway",
+        "info",
+        "id",
+        "server",
+        "listenPath",
+        "upstream",
+        "url",
+        "middleware",
+        "global",
+        "transformRequestHeaders",
+        "operations",
+        "allow",
+        "enabled",
+        "mockResponse",
+        "errorOverrides",
+        "value",
+    ];
+    let word = || prop::sample::select(WORDS.to_vec()).prop_map(ToOwned::to_owned);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        word().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 48, 6, move |inner| {
+        prop_oneof![
+            1 => prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            5 => prop::collection::btree_map(word(), inner, 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// A plan without anything to refuse.
+fn sound() -> impl Strategy<Value = ApiPlan> {
+    let operation = prop_oneof![
+        4 => Just(OperationPlan::default()),
+        1 => Just(support::request(&[("X-A", "1")], &["X-B"])),
+        1 => Just(support::response(&[("X-A", "1")], &[])),
+        1 => Just(support::full_path("/new")),
+        1 => Just(support::redirect("https://example.org/", 301)),
+    ];
+    (
+        prop::option::of("[a-z]{1,3}\\.[a-z]{2}"),
+        "/[a-z.]{1,6}",
+        prop::option::of("/[a-z]{1,4}"),
+        prop::collection::btree_map(prop::sample::select(Method::ALL.to_vec()), operation, 1..9),
+    )
+        .prop_map(|(host, path, prefix, operations)| ApiPlan {
+            host,
+            path,
+            prefix,
+            operations,
+            ..support::plan()
+        })
+}
+
+/// A document with the right outline, filled with such JSON.
+fn definition() -> impl Strategy<Value = Value> {
+    // Mostly past the check for objects, so that joining gets its share.
+    let map = || {
+        prop::collection::btree_map(
+            prop::sample::select(vec![
+                "/books",
+                "/(?s).*",
+                "a",
+                "b",
+                "get",
+                "value",
+                "transformRequestHeaders",
+            ]),
+            tree(),
+            0..4,
+        )
+        .prop_map(|map| {
+            let objects = map.into_iter().filter(|(_, value)| value.is_object());
+            Value::Object(objects.map(|(key, value)| (key.to_owned(), value)).collect())
+        })
+    };
+    prop_oneof![
+        tree(),
+        (map(), map(), map(), map()).prop_map(|(paths, operations, global, overrides)| json!({
+            "paths": paths,
+            "x-tyk-api-gateway": {
+                "middleware": {"operations": operations, "global": global},
+                "errorOverrides": overrides,
+            },
+        })),
+    ]
+}
+
+proptest! {
+    /// Whatever the ConfigMap holds: no panic, and when a document comes out, the route has what is its own.
+    #[test]
+    fn any_definition_is_refused_or_joined(document in definition(), plan in sound()) {
+        let mut attached = plan.clone();
+        attached.base = support::base(document.clone());
+        let checked = base::check(&document);
+        let conflict = attach::conflict(&attached);
+        let joined = made(&attached);
+        if let (Ok(()), None, Ok(joined), Ok(alone)) = (checked, conflict, joined, made(&plan)) {
+            for pointer in [
+                "/info/title",
+                "/x-tyk-api-gateway/info/id",
+                "/x-tyk-api-gateway/info/name",
+                "/x-tyk-api-gateway/info/state",
+                "/x-tyk-api-gateway/server/listenPath",
+                "/x-tyk-api-gateway/server/customDomain",
+                "/x-tyk-api-gateway/server/gatewayTags",
+                "/x-tyk-api-gateway/upstream/url",
+                "/x-tyk-api-gateway/upstream/loadBalancing",
+                "/x-tyk-api-gateway/upstream/preserveHostHeader",
+            ] {
+                prop_assert_eq!(joined.document.pointer(pointer), alone.document.pointer(pointer), "{}", pointer);
+            }
+            // Every method that the route serves has its operation, and whatever it does on its own.
+            for (method, operation) in &plan.operations {
+                let key = format!("/x-tyk-api-gateway/middleware/operations/{}", method.as_str());
+                let settings = joined.document.pointer(&key);
+                prop_assert!(joined.document["paths"][EVERY_PATH].get(method.as_str()).is_some());
+                prop_assert_eq!(
+                    operation.redirect.is_some(),
+                    settings.is_some_and(|settings| settings.get("mockResponse").is_some()),
+                    "{} of {}", method.as_str(), joined.document
+                );
+            }
+        }
     }
 }
 

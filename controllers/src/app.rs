@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use axum::Router;
 use kube::{Client, Config, client::ClientBuilder};
 use reconcile_kit::ReconcileError;
 use reconcile_kit::runtime::{
@@ -183,15 +184,21 @@ impl App {
         })
     }
 
-    /// Serves probes and metrics.
-    pub fn serve(&self, probes: Endpoint, metrics: Endpoint, stop: &CancellationToken) -> (Server, Server) {
+    /// Serves probes and metrics. `more` is served beside the probes.
+    pub fn serve(
+        &self,
+        probes: Endpoint,
+        metrics: Endpoint,
+        more: Router,
+        stop: &CancellationToken,
+    ) -> (Server, Server) {
         let told = Probes {
             supervisor: self.supervisor.clone(),
             hub: self.hub.clone(),
             leadership: self.leadership.clone(),
         };
         (
-            probes.serve(probe_router(told), stop.clone()),
+            probes.serve(probe_router(told).merge(more), stop.clone()),
             metrics.serve(metrics_router(self.metrics.clone()), stop.clone()),
         )
     }

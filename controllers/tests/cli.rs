@@ -10,69 +10,19 @@
 use std::{
     fs,
     io::Read,
-    net::{SocketAddr, TcpListener},
+    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    process::{Command, Output, Stdio},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use axum::Router;
-use axum::extract::Request;
-use kube::client::Body;
 use reconcile_kit::testing::ApiServer;
-use tower::ServiceExt as _;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_routewright");
-const LIMIT: Duration = Duration::from_secs(60);
+#[path = "support/process.rs"]
+mod process;
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("routewright-cli-{}-{n}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-
-    /// A good kubeconfig for a server without encryption.
-    fn kubeconfig(&self, server: &str) -> PathBuf {
-        let text = format!(
-            "{{apiVersion: v1, kind: Config, current-context: x, clusters: [{{name: c, cluster: {{server: \"{server}\"}}}}], \
-             users: [{{name: u, user: {{}}}}], contexts: [{{name: x, context: {{cluster: c, user: u}}}}]}}"
-        );
-        self.file("kubeconfig", &text)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The program with nothing of the developer's environment, and ports that nobody else has.
-fn program(kubeconfig: Option<&Path>, words: &[&str]) -> Command {
-    let mut c = Command::new(PROGRAM);
-    c.env_clear().env("HOME", "/nonexistent");
-    if let Some(file) = kubeconfig {
-        c.env("KUBECONFIG", file);
-    }
-    c.env("METRICS_ADDR", "127.0.0.1:0")
-        .env("PROBE_ADDR", "127.0.0.1:0");
-    c.args(words).stdin(Stdio::null());
-    c
-}
+use process::{Folder, LIMIT, Running, on_a_socket, program};
 
 /// Runs it to its end; kills it and fails when there is none. Its output is read meanwhile: a pipe holds 64 KiB.
 fn ended(mut c: Command) -> Output {
@@ -305,81 +255,6 @@ fn crds_and_version_are_those_of_this_build() {
 }
 
 // --- a cluster that lacks something ----------------------------------------------------------------------------
-
-/// The in-process API server behind a socket, until the runtime ends.
-async fn on_a_socket(server: &ApiServer) -> SocketAddr {
-    let service = server.service_as("operator");
-    let router = Router::new().fallback(move |request: Request| {
-        let service = service.clone();
-        async move {
-            let (head, body) = request.into_parts();
-            let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
-            let request = http::Request::from_parts(head, Body::from(body.to_vec()));
-            let answer = service.oneshot(request).await.unwrap();
-            answer.map(axum::body::Body::new)
-        }
-    });
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    address
-}
-
-/// A running operator; killed with the test.
-struct Running {
-    child: Child,
-    probes: SocketAddr,
-}
-
-impl Running {
-    fn start(folder: &Folder, server: &str, words: &[&str]) -> Self {
-        // Free now, and so soon after hardly taken by another.
-        let probes = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let config = folder.kubeconfig(server);
-        let mut c = program(Some(&config), &["run", "--leader-elect=false"]);
-        let child = c.args(words).env("PROBE_ADDR", probes.to_string());
-        let child = child.stderr(Stdio::piped()).spawn().unwrap();
-        Self { child, probes }
-    }
-
-    /// Waits until `/readyz?verbose` contains every part.
-    async fn tells(&mut self, parts: &[&str]) -> String {
-        let url = format!("http://{}/readyz?verbose", self.probes);
-        let end = Instant::now() + LIMIT;
-        let mut last = String::new();
-        while Instant::now() < end {
-            assert!(
-                self.child.try_wait().unwrap().is_none(),
-                "it has ended: {}",
-                self.log()
-            );
-            if let Ok(answer) = reqwest::get(&url).await {
-                last = answer.text().await.unwrap();
-                if parts.iter().all(|p| last.contains(p)) {
-                    return last;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("not all of {parts:?} in:\n{last}\n{}", self.log());
-    }
-
-    fn log(&mut self) -> String {
-        let _ = self.child.kill();
-        let mut text = String::new();
-        if let Some(mut pipe) = self.child.stderr.take() {
-            let _ = pipe.read_to_string(&mut text);
-        }
-        text
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[tokio::test]
 async fn without_an_api_server_it_stays_up_and_says_so() {

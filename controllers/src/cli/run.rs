@@ -16,6 +16,7 @@ use super::{Failure, connect, logging};
 use crate::app::{self, App, METRICS_PREFIX, Options};
 use crate::exposure::tenancy::{self, Guards};
 use crate::garage::admin::AdminHttp;
+use crate::telemetry::traces::{Traces, environment};
 
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
@@ -128,8 +129,8 @@ pub struct RunArgs {
     pub pod_namespace: String,
 }
 
-/// How long a stop may take in all, shorter than the Pod's grace period.
-const STOP_LIMIT: Duration = Duration::from_secs(28);
+/// How long a stop may take; with the last traces, which come afterwards, shorter than the Pod's grace period.
+const STOP_LIMIT: Duration = Duration::from_secs(26);
 
 impl RunArgs {
     fn options(&self) -> Result<Options, Failure> {
@@ -225,7 +226,8 @@ fn is_label(text: &str) -> bool {
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let options = args.options()?;
-    logging::start(args.log_format, &args.log_level)?;
+    let traces = Traces::start(&environment, options.extra_ca.as_deref()).map_err(Failure::usage)?;
+    let level = logging::start(args.log_format, &args.log_level, traces.as_ref())?;
     let config = connect::config().await?;
     let unusable =
         |error: kube::Error| Failure::usage(format!("no Kubernetes client: {}", connect::one_line(&error)));
@@ -250,12 +252,13 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         ingress = options.enable_ingress,
         gateway_api = options.enable_gateway_api,
         garage_buckets = options.enable_garage_buckets,
+        traces = traces.as_ref().map(|traces| traces.endpoint.as_str()),
         "routewright starts"
     );
     let stop = CancellationToken::new();
     let operator =
         App::start(client, leadership, metrics, &options).map_err(|error| Failure::usage(error.message))?;
-    let _servers = operator.serve(probes, scrapes, &stop);
+    let _servers = operator.serve(probes, scrapes, logging::router(level), &stop);
     let name = stop_signal().await?;
     tracing::info!(signal = name, "stopping: finishing what runs");
     if tokio::time::timeout(STOP_LIMIT, operator.shutdown())
@@ -265,6 +268,9 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         tracing::warn!("stopped before everything was finished");
     }
     stop.cancel();
+    if let Some(traces) = traces {
+        traces.flush().await;
+    }
     tracing::info!("stopped");
     Ok(())
 }

@@ -13,6 +13,7 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION};
 use reqwest::{Certificate, Client, Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tracing::Instrument as _;
 
 /// The longest that one call may take, from connecting to the last byte of the answer.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -749,14 +750,38 @@ impl AdminClient {
         query: &[(&str, &str)],
         body: Option<&B>,
     ) -> Result<Vec<u8>, AdminError> {
-        match tokio::time::timeout(self.http.timeout, self.exchange(call, query, body)).await {
+        // The name of the call and nothing of its query, body or headers: a trace is read by more people than a Secret.
+        let span = tracing::info_span!(
+            "garage",
+            otel.name = call.name(),
+            otel.kind = "client",
+            http.request.method = self.method(call).as_str(),
+            server.address = self.endpoint.0.host_str().unwrap_or_default(),
+            http.response.status_code = tracing::field::Empty,
+            error.class = tracing::field::Empty,
+            otel.status_code = tracing::field::Empty,
+        );
+        let exchange = self.exchange(call, query, body).instrument(span.clone());
+        let answer = match tokio::time::timeout(self.http.timeout, exchange).await {
             Ok(answer) => answer,
             Err(_) => Err(self.error(
                 AdminErrorClass::Timeout,
                 call,
                 &format!("no whole answer within {} ms", self.http.timeout.as_millis()),
             )),
+        };
+        if let Err(error) = &answer {
+            span.record("error.class", error.class().label());
+            // To look for a bucket that is not there is no failure.
+            if error.class() != AdminErrorClass::NotFound {
+                span.record("otel.status_code", "ERROR");
+            }
         }
+        answer
+    }
+
+    fn method(&self, call: Call) -> Method {
+        if call.writes() { Method::POST } else { Method::GET }
     }
 
     async fn exchange<B: Serialize + Sync>(
@@ -765,11 +790,10 @@ impl AdminClient {
         query: &[(&str, &str)],
         body: Option<&B>,
     ) -> Result<Vec<u8>, AdminError> {
-        let method = if call.writes() { Method::POST } else { Method::GET };
         let mut request = self
             .http
             .client
-            .request(method, self.endpoint.call(call, query))
+            .request(self.method(call), self.endpoint.call(call, query))
             .header(AUTHORIZATION, self.authorization.clone())
             .header(ACCEPT, "application/json");
         if let Some(body) = body {
@@ -777,6 +801,7 @@ impl AdminClient {
         }
         let mut response = request.send().await.map_err(|e| self.transport(call, &e))?;
         let status = response.status();
+        tracing::Span::current().record("http.response.status_code", status.as_u16());
         if status.is_redirection() {
             let target = response
                 .headers()

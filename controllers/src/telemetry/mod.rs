@@ -2,6 +2,7 @@
 //! controller lives here.
 
 pub mod exposures;
+pub mod traces;
 
 use reconcile_kit::runtime::Metrics;
 

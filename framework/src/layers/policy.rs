@@ -199,8 +199,8 @@ where
                 return Either::Left(std::future::ready(Ok(Outcome::RequeueAfter(wait))));
             }
             request.attempt = entry.failures;
-            tracing::Span::current().record("attempt", entry.failures);
         }
+        tracing::Span::current().record("attempt", request.attempt);
         let object = Arc::clone(&request.object);
         Either::Right(PolicyFuture {
             inner: self.inner.call(request),

@@ -141,6 +141,8 @@ impl Endpoint {
     pub fn serve(self, router: Router, stop: CancellationToken) -> Server {
         let (what, address) = (self.what, self.address);
         let task = tokio::spawn(async move {
+            // Handlers may ask who calls.
+            let router = router.into_make_service_with_connect_info::<SocketAddr>();
             let served = axum::serve(self.listener, router).with_graceful_shutdown(stop.cancelled_owned());
             if let Err(error) = served.await {
                 tracing::error!(%address, "the {what} endpoint ended: {error}");

@@ -41,13 +41,22 @@ const PAGE: u32 = 500;
 #[allow(clippy::print_stdout)]
 pub async fn run(args: CleanupArgs) -> Result<(), Failure> {
     let failed = |error: kube::Error| Failure::other(format!("cleanup: {}", connect::one_line(&error)));
-    let config = connect::config().await?;
-    let client = Client::try_from(config).map_err(failed)?;
+    let client = Client::try_from(connect::config().await?).map_err(failed)?;
     let named = args.watch_namespaces.iter().map(|n| n.trim());
-    let mut scopes: Vec<Api<GarageBucket>> = named
-        .filter(|n| !n.is_empty())
-        .map(|n| Api::namespaced(client.clone(), n))
-        .collect();
+    let namespaces: Vec<&str> = named.filter(|n| !n.is_empty()).collect();
+    let freed = free(&client, &namespaces).await.map_err(failed)?;
+    println!("GarageBuckets freed of {FINALIZER}: {freed}");
+    Ok(())
+}
+
+/// Takes the finalizer off the GarageBuckets of these namespaces, of all when there are none; how many had it. What
+/// fails is tried some times.
+///
+/// # Errors
+/// The last try's.
+pub async fn free(client: &Client, namespaces: &[&str]) -> Result<usize, kube::Error> {
+    let mut scopes: Vec<Api<GarageBucket>> = Vec::new();
+    scopes.extend(namespaces.iter().map(|n| Api::namespaced(client.clone(), n)));
     if scopes.is_empty() {
         scopes.push(Api::all(client.clone()));
     }
@@ -56,17 +65,16 @@ pub async fn run(args: CleanupArgs) -> Result<(), Failure> {
         let mut tries = 0;
         loop {
             tries += 1;
-            match pass(&client, &scope, &mut freed).await {
+            match pass(client, &scope, &mut freed).await {
                 Ok(()) => break,
                 // No such kind: nothing can hold a finalizer.
                 Err(error) if classify(&error).0 == ErrorClass::NotServed => break,
-                Err(error) if tries == TRIES => return Err(failed(error)),
+                Err(error) if tries == TRIES => return Err(error),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
-    println!("GarageBuckets freed of {FINALIZER}: {freed}");
-    Ok(())
+    Ok(freed)
 }
 
 /// One look at every bucket. What has changed meanwhile fails and is looked at again.

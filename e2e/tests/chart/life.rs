@@ -304,6 +304,12 @@ async fn uninstall_leaves_nothing_stuck() {
                 "replicaCount": 2, "networkPolicy": {"enabled": true}, "grafanaDashboard": {"enabled": true},
                 "serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
                 "extraCA": {"secretName": "private-ca"}, "crds": {"keep": keep},
+                "guards": {
+                    "allowedHostnameSuffixes": ["example.com"], "allowedIngressAnnotationPrefixes": ["cert-manager.io/"],
+                    "allowedHTTPRouteAnnotationPrefixes": ["external-dns.alpha.kubernetes.io/"],
+                },
+                // Nobody listens there, and that must do no harm.
+                "otel": {"endpoint": "http://127.0.0.1:4317"},
             })
         };
         cluster.gateway_crds("standard").await?;

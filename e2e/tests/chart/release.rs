@@ -266,7 +266,10 @@ pub(crate) async fn load(cluster: &'static Cluster, tag: &'static str) -> Result
 
 /// A cluster as if no release had ever been: without the product's CRDs and all their objects, whoever holds them, and
 /// without what a scenario that failed may have left.
+///
+/// On a node of the test's own only: on a cluster that somebody uses this would delete their buckets.
 pub(crate) async fn without_crds(cluster: &'static Cluster) -> Result<()> {
+    cluster.own_node()?;
     let wide = "clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding";
     cluster.kubectl([
         "delete",

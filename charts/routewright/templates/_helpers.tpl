@@ -105,10 +105,6 @@ Whose a CRD in the cluster is: "absent", "ours" (this release installed it) or "
 {{- if .endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ .endpoint | quote }}
-{{- with .protocol }}
-- name: OTEL_EXPORTER_OTLP_PROTOCOL
-  value: {{ . | quote }}
-{{- end }}
 {{- if .headersSecret.name }}
 - name: OTEL_EXPORTER_OTLP_HEADERS
   valueFrom:
@@ -122,22 +118,24 @@ Whose a CRD in the cluster is: "absent", "ours" (this release installed it) or "
 - name: OTEL_TRACES_SAMPLER_ARG
   value: {{ . | quote }}
 {{- end }}
-- name: OTEL_RESOURCE_ATTRIBUTES
-  value: {{ include "routewright.otelAttributes" $ | quote }}
+{{- with .serviceName }}
+- name: OTEL_SERVICE_NAME
+  value: {{ . | quote }}
 {{- end }}
-{{- end }}
-{{- end }}
-
-{{- define "routewright.otelAttributes" -}}
-{{- $all := dict "k8s.namespace.name" .Release.Namespace "service.instance.id" "$(POD_NAME)" }}
+{{- with .resourceAttributes }}
 {{- $pairs := list }}
-{{- range $key, $value := mergeOverwrite $all .Values.otel.resourceAttributes }}
+{{- range $key, $value := . }}
 {{- $pairs = append $pairs (printf "%s=%s" $key $value) }}
 {{- end }}
-{{- join "," $pairs }}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: {{ join "," $pairs | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
-{{/* The port that an OTLP endpoint names; the standard's when it names none. */}}
+{{/* The port that an OTLP endpoint names; that of its scheme when it names none. */}}
 {{- define "routewright.otelPort" -}}
-{{- regexFind "[0-9]+$" (regexFind ":[0-9]+(/|$)" .Values.otel.endpoint | trimSuffix "/") | default "4317" }}
+{{- $scheme := ternary "443" "80" (hasPrefix "https:" .Values.otel.endpoint) }}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+(/|$)" .Values.otel.endpoint | trimSuffix "/") | default $scheme }}
 {{- end }}

@@ -352,18 +352,21 @@ fn settings_become_variables_and_files() {
     assert!(!environment(&[]).iter().any(|v| v.starts_with("OTEL_")));
     let sets = [
         "otel.endpoint=http://c:4317",
-        "otel.sampler=parentbased_traceidratio",
+        "otel.sampler=traceidratio",
         "otel.samplerArg=0.1",
         "otel.headersSecret.name=h",
         "otel.resourceAttributes.team=web",
+        "otel.resourceAttributes.deployment\\.tier=a",
+        "otel.serviceName=edge",
     ];
     assert_eq!(
         more(&sets),
         [
             "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317",
             "OTEL_EXPORTER_OTLP_HEADERS<{\"secretKeyRef\":{\"key\":\"headers\",\"name\":\"h\"}}",
-            "OTEL_RESOURCE_ATTRIBUTES=k8s.namespace.name=ns1,service.instance.id=$(POD_NAME),team=web",
-            "OTEL_TRACES_SAMPLER=parentbased_traceidratio",
+            "OTEL_RESOURCE_ATTRIBUTES=deployment.tier=a,team=web",
+            "OTEL_SERVICE_NAME=edge",
+            "OTEL_TRACES_SAMPLER=traceidratio",
             "OTEL_TRACES_SAMPLER_ARG=0.1",
         ]
         .map(str::to_owned)
@@ -417,6 +420,14 @@ fn settings_become_variables_and_files() {
     assert_eq!(
         ports(&["garageBuckets.enabled=true", "otel.endpoint=http://c:4318/x"]),
         [53, 443, 3903, 4318, 6443].into()
+    );
+    assert_eq!(
+        ports(&["otel.endpoint=https://collector"]),
+        [53, 443, 6443].into()
+    );
+    assert_eq!(
+        ports(&["otel.endpoint=http://collector"]),
+        [53, 80, 443, 6443].into()
     );
 }
 

@@ -59,6 +59,29 @@ fn every_reason_is_explained_and_no_other() {
 }
 
 #[test]
+fn every_reason_of_buckets_and_handles_is_explained_and_no_other() {
+    use routewright::garage::{
+        bucket::RefusalReason,
+        bucket_controller::{BlockReason, FAILED_REASON, READY_REASON, UNAVAILABLE_REASON},
+        handle::HandleReason,
+    };
+    let text = page("docs/src/reference/garage-conditions.md");
+    let explained = |table: &str| {
+        let (begin, end) = (format!("<!-- {table}:begin -->"), format!("<!-- {table}:end -->"));
+        words_in_column(between(&text, &begin, &end), 0)
+    };
+    let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+    let mut buckets = vec![READY_REASON, UNAVAILABLE_REASON, FAILED_REASON];
+    buckets.extend(RefusalReason::ALL.map(RefusalReason::as_str));
+    buckets.extend(BlockReason::ALL.map(BlockReason::as_str));
+    assert_eq!(explained("bucket-reasons"), owned(buckets));
+    assert_eq!(
+        explained("handle-reasons"),
+        owned(HandleReason::ALL.map(HandleReason::as_str).to_vec())
+    );
+}
+
+#[test]
 fn every_metric_is_explained_and_no_other() {
     // given the names in the registry of the operator, also those that have no series yet
     let names = routewright::telemetry::metric_names();

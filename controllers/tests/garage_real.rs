@@ -27,9 +27,7 @@ use routewright::garage::admin::{
     ClusterHealth, Endpoint, GarageAdmin, Token, WebsiteUpdate,
 };
 use routewright::garage::bucket::{Deletion, DriveError, End, Wanted, drive, website_documents};
-use routewright::garage::handle::{
-    HandlePhase, HandleReason, HandleSpec, TokenRef, TokenState, handle_phase,
-};
+use routewright::garage::handle::{HandlePhase, HandleReason, probed};
 use routewright::garage::testing::{FakeOwner, GarageWorld, crash_sweep, drive_until, garage_contract};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -574,19 +572,8 @@ async fn the_phase_of_a_handle_follows_its_garage() {
         return;
     };
     let phase = async |token: &str, address: SocketAddr| {
-        let spec = HandleSpec {
-            endpoint: Some(format!("http://{address}")),
-            token: Some(TokenRef {
-                name: "garage-admin".into(),
-                key: None,
-            }),
-        };
-        let probe = client(address, token, CALL_TIMEOUT).health().await;
-        let verdict = handle_phase(
-            &spec,
-            &TokenState::Usable(Token::new(token).unwrap()),
-            Some(&probe),
-        );
+        let endpoint = Endpoint::parse(&format!("http://{address}")).unwrap();
+        let verdict = probed(&endpoint, &client(address, token, CALL_TIMEOUT).health().await);
         (verdict.phase, verdict.reason, verdict.message)
     };
     let address = garage.admin_address;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use kube::{Client, Resource, core::ObjectMeta};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     ApiKind, ErrorClass, ReconcileError,
@@ -78,6 +78,25 @@ impl OwnerWriter for KubeOwnerWriter {
     }
 }
 
+/// The owner after the patches of a run: what is said about it afterwards starts from here, not from the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patched {
+    /// Its resourceVersion.
+    pub version: String,
+    /// The top-level fields of status that were set.
+    pub status: Map<String, Value>,
+}
+
+impl Patched {
+    /// At this version, with no field of status set.
+    pub fn at(version: impl Into<String>) -> Self {
+        Self {
+            version: version.into(),
+            status: Map::new(),
+        }
+    }
+}
+
 /// The owner of one reconcile, and the version that the next patch of it must find.
 pub struct OwnerPatch {
     writer: Arc<dyn OwnerWriter>,
@@ -90,7 +109,7 @@ pub struct OwnerPatch {
 
 #[derive(Clone)]
 struct State {
-    version: String,
+    now: Patched,
     written: bool,
 }
 
@@ -109,18 +128,15 @@ impl OwnerPatch {
             name: meta.name.clone().unwrap_or_default(),
             manager,
             state: Mutex::new(State {
-                version: meta.resource_version.clone().unwrap_or_default(),
+                now: Patched::at(meta.resource_version.clone().unwrap_or_default()),
                 written: false,
             }),
         }
     }
 
-    /// The same owner, known to be at this version.
-    pub fn at(self, version: String) -> Self {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State {
-            version,
-            written: true,
-        };
+    /// The same owner, known to be as it was patched already.
+    pub fn at(self, now: Patched) -> Self {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { now, written: true };
         self
     }
 
@@ -128,10 +144,10 @@ impl OwnerPatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The owner's version after the patches so far; `None` if there was none.
-    pub fn version(&self) -> Option<String> {
+    /// The owner after the patches so far; `None` if there was none.
+    pub fn patched(&self) -> Option<Patched> {
         let state = self.state();
-        state.written.then_some(state.version)
+        state.written.then_some(state.now)
     }
 
     /// Patches the owner if it is still as we know it; the object as it is then. A conflict is an error of that class.
@@ -141,9 +157,10 @@ impl OwnerPatch {
             namespace: &self.namespace,
             name: &self.name,
         };
-        let version = self.state().version;
+        let State { mut now, .. } = self.state();
+        let version = now.version;
         let object = self.writer.write(target, &version, &self.manager, write).await?;
-        let version = object
+        now.version = object
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str)
             .ok_or_else(|| {
@@ -153,10 +170,10 @@ impl OwnerPatch {
                 )
             })?
             .to_owned();
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State {
-            version,
-            written: true,
-        };
+        if let OwnerWrite::Status(Value::Object(fields)) = write {
+            now.status.extend(fields.clone());
+        }
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { now, written: true };
         Ok(object)
     }
 

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use super::{
     admin::{AdminClient, AdminHttp, Endpoint, Fenced, GarageAdmin, Token},
     handle::{
-        HandleReason, HandleSpec, HandleTarget, HandleVerdict, TokenRef, TokenState, handle_phase, target,
-        token_state,
+        HandleReason, HandleSpec, HandleTarget, HandleVerdict, TokenRef, TokenState, target, token_state,
+        usable,
     },
 };
 
@@ -82,7 +82,8 @@ impl From<HandleVerdict> for NoAccess {
 /// Clients of Admin APIs. A seam: controllers are tested with a Garage in memory.
 #[async_trait]
 pub trait Access: Send + Sync + 'static {
-    /// A client for this cluster. `fresh`: read the token anew.
+    /// A client for the Admin API that this cluster's own spec names (see [`super::follow`]). `fresh`: read the token
+    /// anew.
     async fn admin(&self, cluster: &GarageCluster, fresh: bool) -> Result<Arc<dyn GarageAdmin>, NoAccess>;
 }
 
@@ -181,9 +182,7 @@ impl Access for HttpAccess {
             return Ok(admin);
         }
         let state = self.token(&key.0, &target.token).await;
-        let TokenState::Usable(token) = state else {
-            return Err(refusal(cluster, handle_phase(&spec, &state, None)));
-        };
+        let token = usable(&target, state).map_err(|verdict| refusal(cluster, verdict))?;
         let admin = (self.connect)(target.endpoint.clone(), token)?;
         let entry = Known {
             target,

@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use reconcile_kit::ReconcileError;
 use reconcile_kit::StatusField;
 use routewright_crds::bucket::QuotaUsage;
-use routewright_crds::{DeletionPolicy, GarageBucket, Quantity, WebsiteConfigStatus};
+use routewright_crds::{DeletionPolicy, GarageBucket, GarageBucketSpec, Quantity, WebsiteConfigStatus};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -61,8 +61,40 @@ pub struct Wanted {
     pub max_objects: Option<i64>,
     /// The cluster's effective web root domain; `None` while its web API is off.
     pub web_root: Option<String>,
+    /// Something that the spec asks for and that is not done: nothing at all is done then.
+    pub unsupported: Option<Unsupported>,
     /// Set once the object is being deleted.
     pub deletion: Option<Deletion>,
+}
+
+/// A part of the spec that is refused rather than passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Its path.
+    pub field: &'static str,
+    /// Why, and the way out.
+    pub why: &'static str,
+}
+
+impl Unsupported {
+    /// The first one in a spec.
+    #[must_use]
+    pub fn of(spec: &GarageBucketSpec) -> Option<Self> {
+        let some =
+            |list: &Option<Vec<routewright_crds::Open>>| list.as_ref().is_some_and(|list| !list.is_empty());
+        if some(&spec.local_aliases) {
+            return Some(Self {
+                field: "spec.localAliases",
+                why: "local aliases are not managed: one changes what a name means to the owner of a key, and there is no \
+                      way to ask that owner. Remove the field; give the alias with Garage's own tools",
+            });
+        }
+        some(&spec.key_permissions).then_some(Self {
+            field: "spec.keyPermissions",
+            why: "rights of keys are not managed. Remove the field; give them with Garage's own tools, which are left as \
+                  they are (`garage bucket allow --read --write <bucket> --key <key>`)",
+        })
+    }
 }
 
 /// A size in the spec.
@@ -92,9 +124,23 @@ pub struct Known {
     pub reservation: Option<String>,
     /// [`ALIASES_ANNOTATION`], taken apart with [`parse_aliases`]
     pub aliases: Vec<String>,
-    /// Another GarageBucket (`namespace/name`) whose status.bucketId is the bucket that this one records or wants to
-    /// adopt. It keeps the bucket: this one neither adopts nor deletes it.
+    /// Another GarageBucket (`namespace/name`) that has the bucket which this one records or wants to adopt. It keeps
+    /// it: this one neither adopts, changes nor deletes it.
     pub claimed_by: Option<String>,
+    /// Creations for this object that were not answered.
+    pub creation: Creation,
+}
+
+/// What is to be expected of creations that were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Creation {
+    /// Nothing: each was answered, or none was sent.
+    #[default]
+    Settled,
+    /// One was not answered and may still take effect.
+    Open,
+    /// One was not answered, so long ago that it took effect by now or never will. Nobody has looked since.
+    Late,
 }
 
 impl Wanted {
@@ -125,6 +171,7 @@ impl Wanted {
             max_size: quotas.max_size.as_ref().map(Size::of),
             max_objects: quotas.max_objects,
             web_root: web_root.map(str::to_owned),
+            unsupported: Unsupported::of(spec),
             deletion,
         }
     }
@@ -141,7 +188,7 @@ impl Size {
 }
 
 impl Known {
-    /// What was written down on `bucket`. `claimed_by` cannot be seen on the object and stays `None`.
+    /// What was written down on `bucket`. `claimed_by` and `creation` cannot be seen on the object.
     #[must_use]
     pub fn of(bucket: &GarageBucket) -> Self {
         let annotation = |key: &str| bucket.annotations().get(key);
@@ -156,6 +203,7 @@ impl Known {
                 .map(|a| parse_aliases(a))
                 .unwrap_or_default(),
             claimed_by: None,
+            creation: Creation::Settled,
         }
     }
 }
@@ -226,7 +274,7 @@ pub enum Step {
         /// The reservation alias.
         alias: String,
     },
-    /// Remove a bucket that an earlier run created and whose object now adopts another one.
+    /// Remove a bucket that an earlier run created and whose object has, or now adopts, another one.
     DiscardReserved {
         /// The bucket that goes.
         id: BucketId,
@@ -323,9 +371,28 @@ pub enum RefusalReason {
     InvalidQuota,
     /// The bucket still holds objects.
     BucketNotEmpty,
+    /// A creation was not answered, and its bucket may still appear.
+    CreationUnanswered,
+    /// The spec asks for something that is not done.
+    Unsupported,
 }
 
 impl RefusalReason {
+    /// Every reason, for tests and documentation.
+    pub const ALL: [Self; 11] = [
+        Self::InvalidAlias,
+        Self::AliasTaken,
+        Self::InvalidBucketId,
+        Self::BucketIdChanged,
+        Self::BucketNotFound,
+        Self::BucketLost,
+        Self::BucketClaimed,
+        Self::InvalidQuota,
+        Self::BucketNotEmpty,
+        Self::CreationUnanswered,
+        Self::Unsupported,
+    ];
+
     /// The published spelling.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -339,6 +406,8 @@ impl RefusalReason {
             Self::BucketClaimed => "BucketClaimed",
             Self::InvalidQuota => "InvalidQuota",
             Self::BucketNotEmpty => "BucketNotEmpty",
+            Self::CreationUnanswered => "CreationUnanswered",
+            Self::Unsupported => "Unsupported",
         }
     }
 }
@@ -713,6 +782,13 @@ pub fn next(wanted: &Wanted, known: &Known, observed: &Observed) -> Step {
 }
 
 fn next_living(wanted: &Wanted, known: &Known, observed: &Observed) -> Result<Step, Refusal> {
+    if let Some(Unsupported { field, why }) = &wanted.unsupported {
+        return Err(Refusal {
+            reason: RefusalReason::Unsupported,
+            field,
+            message: format!("{field}: {why}"),
+        });
+    }
     let alias = wanted_alias(wanted)?;
     let quotas = wanted_quotas(wanted)?;
     let recorded = recorded_id(known)?;
@@ -733,7 +809,19 @@ fn next_living(wanted: &Wanted, known: &Known, observed: &Observed) -> Result<St
                       create another GarageBucket to adopt another one"
                 .to_owned(),
         }),
-        (Some(id), _) => next_recorded(wanted, known, observed, &id, alias, quotas),
+        (Some(id), _) => {
+            if let Some(other) = &known.claimed_by {
+                return Err(Refusal {
+                    reason: RefusalReason::BucketClaimed,
+                    field: "status.bucketId",
+                    message: format!(
+                        "status.bucketId: the older GarageBucket {other} has this bucket too and keeps it; this object \
+                         changes nothing in Garage. Delete it, which leaves the bucket alone, or delete the other one"
+                    ),
+                });
+            }
+            next_recorded(wanted, known, observed, &id, alias, quotas)
+        }
         (None, Some(id)) => next_adopting(wanted, known, observed, id),
         (None, None) => next_creating(wanted, known, observed, alias),
     }
@@ -886,6 +974,16 @@ fn next_recorded(
     if let Some(update) = difference(info, wanted.website.as_ref(), quotas) {
         return Ok(Step::Update { id, update });
     }
+    if known.creation == Creation::Late {
+        match &observed.by_reservation {
+            Lookup::Unknown => return Ok(Step::Look(Question::ByReservation(own))),
+            // A second bucket for one object, made by a creation that nobody waited for any more.
+            Lookup::Found(stray) if stray.id != id && !observed.not_empty => {
+                return Ok(Step::DiscardReserved { id: stray.id.clone() });
+            }
+            Lookup::Found(_) | Lookup::Absent => {}
+        }
+    }
     Ok(Step::End(End::Done(Box::new(StatusProjection {
         bucket_id: id,
         global_alias: alias.to_owned(),
@@ -927,6 +1025,13 @@ fn next_deleting(
     Ok(match &observed.by_reservation {
         _ if !written => Step::End(End::Gone),
         Lookup::Unknown => Step::Look(Question::ByReservation(own)),
+        Lookup::Absent if known.creation == Creation::Open => Step::End(End::Stay(Refusal {
+            reason: RefusalReason::CreationUnanswered,
+            field: "status.bucketId",
+            message: "status.bucketId: the creation of a bucket was not answered, so one may still appear in Garage; it \
+                      is looked for once more before this object goes"
+                .to_owned(),
+        })),
         Lookup::Absent => Step::End(End::Gone),
         Lookup::Found(info) => Step::Delete { id: info.id.clone() },
     })

@@ -19,12 +19,15 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    access::{Access, NoAccess},
-    admin::AdminErrorClass,
+    access::{Access, NoAccess, admin_spec},
+    admin::{AdminErrorClass, GarageAdmin},
     bucket::{
-        DriveError, End, Known, Observed, Phase, RefusalReason, StatusProjection, Step, Usage, Wanted, drive,
-        next, usage_to_publish,
+        Creation, DriveError, End, Known, Observed, Phase, RefusalReason, StatusProjection, Step, Usage,
+        Wanted, drive, next, usage_to_publish,
     },
+    claims::{Claims, holder, recorded},
+    creations::{Creations, GRACE, Noted},
+    follow::{Followed, follow},
 };
 use crate::exposure::{
     cluster::{self, Unavailable},
@@ -58,6 +61,8 @@ pub const CONTRACT: StatusContract = StatusContract {
 
 const READY: &str = "Ready";
 const SHORT: Duration = Duration::from_secs(60);
+/// With its jitter still longer than [`GRACE`].
+const AFTER_GRACE: Duration = Duration::from_secs(GRACE.as_secs() * 7 / 6);
 /// How often a bucket is compared with what Garage holds.
 pub const DRIFT: Duration = Duration::from_secs(300);
 
@@ -69,7 +74,7 @@ pub enum Finding {
     /// Nothing is asked of Garage yet.
     Blocked {
         /// Reason of the condition.
-        reason: &'static str,
+        reason: BlockReason,
         /// For people.
         message: String,
         /// Being deleted, and nothing can be left in Garage that we know of.
@@ -86,11 +91,58 @@ pub enum Finding {
     },
 }
 
+/// Why Garage is not asked. What stands there stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockReason {
+    /// The spec cannot be acted upon.
+    InvalidSpec,
+    /// No grant lets this bucket use its cluster.
+    GrantDenied,
+    /// The cluster is missing, not Running, or its Admin API cannot be used.
+    ClusterNotReady,
+}
+
+impl BlockReason {
+    /// Every reason, for tests and documentation.
+    pub const ALL: [Self; 3] = [Self::InvalidSpec, Self::GrantDenied, Self::ClusterNotReady];
+
+    /// The published spelling.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidSpec => "InvalidSpec",
+            Self::GrantDenied => "GrantDenied",
+            Self::ClusterNotReady => "ClusterNotReady",
+        }
+    }
+
+    /// The phase of a bucket that is not being deleted. `None`: as it was.
+    fn phase(self, recorded: bool) -> Option<Phase> {
+        match self {
+            Self::InvalidSpec | Self::GrantDenied => Some(Phase::Failed),
+            // An outage passes, and the bucket in Garage is what it was.
+            Self::ClusterNotReady if recorded => None,
+            Self::ClusterNotReady => Some(Phase::Pending),
+        }
+    }
+}
+
+/// Reasons besides those of [`BlockReason`] and [`RefusalReason`].
+pub const READY_REASON: &str = "BucketReady";
+/// Garage does not answer, or not in time.
+pub const UNAVAILABLE_REASON: &str = "GarageUnavailable";
+/// Anything else that went wrong.
+pub const FAILED_REASON: &str = "ReconcileFailed";
+/// Event about a part of the spec that is passed over.
+pub const IGNORED_REASON: &str = "FieldNotManaged";
+
 /// What a run needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
-    /// The cluster whose Garage it is.
+    /// The cluster whose spec says where the Admin API is: that of the bucket, or the one that it refers to.
     pub cluster: Arc<GarageCluster>,
+    /// What messages about that cluster begin with.
+    pub prefix: String,
     /// What is wanted.
     pub wanted: Wanted,
     /// What was written down.
@@ -113,29 +165,46 @@ fn is_foreign(bucket: &GarageBucket) -> bool {
 pub struct BucketPlanner {
     facts: Arc<dyn Facts>,
     buckets: Handle<GarageBucket>,
+    claims: Claims,
 }
 
 impl BucketPlanner {
-    /// `buckets`: to see who else records a bucket id.
-    pub fn new(facts: Arc<dyn Facts>, buckets: Handle<GarageBucket>) -> Self {
-        Self { facts, buckets }
+    /// `buckets` and `claims`: to see who else records a bucket id.
+    pub fn new(facts: Arc<dyn Facts>, buckets: Handle<GarageBucket>, claims: Claims) -> Self {
+        Self {
+            facts,
+            buckets,
+            claims,
+        }
     }
 
-    /// Another bucket object of the same cluster that records this id.
+    /// Another bucket object of the same Garage that has the bucket which this one is about.
     fn claimed_by(&self, bucket: &GarageBucket) -> Option<String> {
-        let recorded = bucket.status.as_ref().and_then(|s| s.bucket_id.as_deref());
-        let id = recorded
-            .or(bucket.spec.bucket_id.as_deref())
-            .filter(|id| !id.is_empty())?;
-        let cluster = cluster_of(bucket);
-        let other = self.buckets.store().filter(|other| {
-            other.metadata.uid != bucket.metadata.uid
-                && other.status.as_ref().and_then(|s| s.bucket_id.as_deref()) == Some(id)
-                && cluster_of(other) == cluster
-        });
-        other
-            .first()
-            .map(|o| format!("{}/{}", o.namespace().unwrap_or_default(), o.name_any()))
+        let store = self.buckets.store();
+        let others: Vec<Arc<GarageBucket>> = self
+            .claims
+            .others(bucket)
+            .into_iter()
+            .filter_map(|(namespace, name)| store.get(&namespace, &name))
+            .filter(|other| self.same_garage(bucket, other))
+            .collect();
+        holder(bucket, &others).map(|o| format!("{}/{}", o.namespace().unwrap_or_default(), o.name_any()))
+    }
+
+    /// Two clusters may be handles of one Garage; a copy of a Garage has the same ids and is another one.
+    fn same_garage(&self, a: &GarageBucket, b: &GarageBucket) -> bool {
+        let place = |bucket: &GarageBucket| {
+            let (namespace, name) = cluster_of(bucket);
+            let FoundCluster::Found(cluster) = self.facts.cluster(namespace, name).ok()? else {
+                return None;
+            };
+            let followed = follow(&cluster, &|ns, name| self.facts.cluster(ns, name))
+                .ok()?
+                .ok()?;
+            // The domain takes no part: two Services are the same or not.
+            admin_spec(&followed.cluster, "").endpoint
+        };
+        cluster_of(a) == cluster_of(b) || place(a).is_some_and(|there| Some(there) == place(b))
     }
 }
 
@@ -172,13 +241,13 @@ pub fn plan(
     };
     if bucket.spec.cluster_ref.kube_config_secret_ref.is_some() && !deleting {
         return blocked(
-            "InvalidSpec",
+            BlockReason::InvalidSpec,
             "spec.clusterRef.kubeConfigSecretRef: is not supported; remove it".to_owned(),
         );
     }
     // A grant that was taken away must not keep a bucket from being removed.
     if !deleting && let Some(denied) = denied(bucket, facts)? {
-        return blocked("GrantDenied", denied);
+        return blocked(BlockReason::GrantDenied, denied);
     }
     let cluster = match facts.cluster(namespace, name)? {
         FoundCluster::Found(cluster) => cluster,
@@ -193,7 +262,7 @@ pub fn plan(
             // Without the cluster there is nobody to ask; the bucket, if any, went with it or stays as it is.
             let released = deleting && matches!(missing, FoundCluster::Missing);
             return Ok(Finding::Blocked {
-                reason: "ClusterNotReady",
+                reason: BlockReason::ClusterNotReady,
                 message,
                 released,
             });
@@ -202,18 +271,24 @@ pub fn plan(
     if !deleting && let Err(why) = cluster::availability(&cluster) {
         let state = match why {
             Unavailable::Deleting => "is being deleted".to_owned(),
-            Unavailable::NotRunning => {
-                format!(
-                    "status.phase is {}; waiting for Running",
-                    cluster::phase(&cluster).unwrap_or("not set")
-                )
-            }
+            Unavailable::NotRunning => not_running(&cluster),
+        };
+        let meanwhile = match known.bucket_id {
+            Some(_) => "; the bucket in Garage stays as it is meanwhile",
+            None => "",
         };
         return blocked(
-            "ClusterNotReady",
-            format!("GarageCluster {namespace}/{name}: {state}"),
+            BlockReason::ClusterNotReady,
+            format!("GarageCluster {namespace}/{name}: {state}{meanwhile}"),
         );
     }
+    let Followed { cluster: at, prefix } = match follow(&cluster, &|ns, name| facts.cluster(ns, name))? {
+        Ok(followed) => followed,
+        Err(nowhere) => {
+            let message = format!("GarageCluster {namespace}/{name}: {}", nowhere.message);
+            return blocked(BlockReason::ClusterNotReady, message);
+        }
+    };
     let web_root = if cluster::web_enabled(&cluster.spec) {
         // An unusable root domain is exposure's to tell; the URL is left out.
         cluster::root_domain(&cluster)
@@ -225,10 +300,24 @@ pub fn plan(
     };
     let wanted = Wanted::of(bucket, web_root.as_deref());
     Ok(Finding::Work(Box::new(Work {
-        cluster,
+        cluster: at,
+        prefix,
         wanted,
         known,
     })))
+}
+
+/// Says what the cluster itself says, as far as that is stable.
+fn not_running(cluster: &GarageCluster) -> String {
+    let phase = cluster::phase(cluster).unwrap_or("not set");
+    let status = cluster.status.as_ref();
+    let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let why = conditions
+        .iter()
+        .find(|c| c.type_ == READY && c.status == "False" && !c.reason.is_empty())
+        .map(|c| format!(" ({}, see its condition Ready)", c.reason))
+        .unwrap_or_default();
+    format!("status.phase is {phase}{why}; waiting for Running")
 }
 
 fn denied(bucket: &GarageBucket, facts: &dyn Facts) -> Result<Option<String>, NotReady> {
@@ -303,16 +392,15 @@ impl Planner for BucketPlanner {
             return Report::untouched(Outcome::Done);
         }
         let reason = match error.class {
-            ErrorClass::Transient | ErrorClass::Timeout | ErrorClass::RateLimited(_) => "GarageUnavailable",
-            _ => "ReconcileFailed",
+            ErrorClass::Transient | ErrorClass::Timeout | ErrorClass::RateLimited(_) => UNAVAILABLE_REASON,
+            _ => FAILED_REASON,
         };
         let report =
             Report::new(Outcome::Done).condition(Condition::new(READY, false, reason, error.message.clone()));
-        let recorded = bucket
-            .status
-            .as_ref()
-            .is_some_and(|s| s.bucket_id.as_deref().is_some_and(|id| !id.is_empty()));
-        match (bucket.metadata.deletion_timestamp.is_some(), recorded) {
+        match (
+            bucket.metadata.deletion_timestamp.is_some(),
+            recorded(bucket).is_some(),
+        ) {
             (true, _) => phase(report, Phase::Deleting),
             (false, false) => phase(report, Phase::Creating),
             // A recorded bucket keeps its phase through a fault that passes.
@@ -336,21 +424,37 @@ pub fn report(bucket: &GarageBucket, finding: &Finding) -> Report {
                 reason: "cluster",
                 retry: SHORT,
             })
-            .condition(ready(false, reason, message));
-            phase(report, if deleting { Phase::Deleting } else { Phase::Pending })
+            .condition(ready(false, reason.as_str(), message));
+            let now = match deleting {
+                true => Some(Phase::Deleting),
+                false => reason.phase(recorded(bucket).is_some()),
+            };
+            match now {
+                Some(now) => phase(report, now),
+                None => report,
+            }
         }
         Finding::Ended { end, usage } => match end.as_ref() {
             End::Done(projection) => {
                 let report = Report::new(Outcome::RequeueAfter(DRIFT)).condition(ready(
                     true,
-                    "BucketReady",
+                    READY_REASON,
                     "Garage holds what is wanted",
                 ));
                 let usage = usage.unwrap_or(projection.usage);
-                projection
+                let report = projection
                     .fields(&usage)
                     .into_iter()
-                    .fold(report, |report, (name, value)| report.field(name, value))
+                    .fold(report, |report, (name, value)| report.field(name, value));
+                if bucket.spec.lifecycle.is_none() {
+                    return report;
+                }
+                report.note(
+                    true,
+                    IGNORED_REASON,
+                    "spec.lifecycle: rules of objects are not managed and have no effect; set them with an S3 client, or \
+                     remove the field",
+                )
             }
             End::Refuse(refusal) => {
                 let report = Report::new(Outcome::RequeueAfter(DRIFT)).condition(ready(
@@ -361,10 +465,10 @@ pub fn report(bucket: &GarageBucket, finding: &Finding) -> Report {
                 phase(report, if deleting { Phase::Deleting } else { Phase::Failed })
             }
             End::Stay(refusal) => {
-                let retry = if refusal.reason == RefusalReason::BucketNotEmpty {
-                    SHORT
-                } else {
-                    DRIFT
+                let retry = match refusal.reason {
+                    RefusalReason::BucketNotEmpty => SHORT,
+                    RefusalReason::CreationUnanswered => AFTER_GRACE,
+                    _ => DRIFT,
                 };
                 let report = Report::new(Outcome::Waiting {
                     reason: "bucket contents",
@@ -382,6 +486,7 @@ pub fn report(bucket: &GarageBucket, finding: &Finding) -> Report {
 pub struct Drive {
     access: Arc<dyn Access>,
     shown: Mutex<HashMap<String, Instant>>,
+    creations: Creations,
 }
 
 impl Drive {
@@ -390,6 +495,7 @@ impl Drive {
         Self {
             access,
             shown: Mutex::default(),
+            creations: Creations::default(),
         }
     }
 
@@ -433,29 +539,47 @@ impl Effects<BucketPlanner> for Drive {
         let admin = match self.access.admin(&work.cluster, false).await {
             Ok(admin) => admin,
             Err(NoAccess { message, .. }) => {
-                let (namespace, name) = (
-                    work.cluster.namespace().unwrap_or_default(),
-                    work.cluster.name_any(),
-                );
-                let message = format!("GarageCluster {namespace}/{name}: {message}");
+                let (namespace, name) = cluster_of(&request.object);
+                let message = format!("GarageCluster {namespace}/{name}: {}{message}", work.prefix);
                 settled.verdict = Verdict::Report(Finding::Blocked {
-                    reason: "ClusterNotReady",
+                    reason: BlockReason::ClusterNotReady,
                     message,
                     released: false,
                 });
                 return Ok(settled);
             }
         };
-        let mut run = drive(admin.as_ref(), owner, &work.wanted, &work.known).await;
-        if let Err(DriveError::Admin(error)) = &run
+        let uid = work.wanted.uid.as_str();
+        if request.deleting && work.known.bucket_id.is_none() && work.known.reservation.is_some() {
+            // Deleted while it was being made, perhaps by a process that has died since.
+            self.creations.presume(uid);
+        }
+        let creation = self.creations.of(uid);
+        let known = Known {
+            creation,
+            ..work.known.clone()
+        };
+        let run = async |admin: &dyn GarageAdmin| {
+            let noted = Noted {
+                inner: admin,
+                creations: &self.creations,
+                uid,
+            };
+            drive(&noted, owner, &work.wanted, &known).await
+        };
+        let mut ended = run(admin.as_ref()).await;
+        if let Err(DriveError::Admin(error)) = &ended
             && error.class() == AdminErrorClass::Unauthorized
             && let Ok(admin) = self.access.admin(&work.cluster, true).await
         {
             // The token may have been changed since it was read.
-            run = drive(admin.as_ref(), owner, &work.wanted, &work.known).await;
+            ended = run(admin.as_ref()).await;
         }
-        let end = run?;
+        let end = ended?;
         settled.released = request.deleting && end == End::Gone;
+        if settled.released || (creation == Creation::Late && matches!(end, End::Done(_))) {
+            self.creations.forget(uid);
+        }
         if settled.released {
             let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             shown.remove(&request.object.uid().unwrap_or_default());

@@ -4,19 +4,24 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
+use kube::runtime::reflector::ObjectRef;
 use reconcile_kit::{
     Children, Condition, Needs, Outcome, Plan, Planner, ReconcileError, Report, Request, Settled,
-    StatusField, Verdict, layers::effects::Effects, owner::OwnerPatch, status::StatusContract,
+    StatusField, Verdict,
+    layers::effects::Effects,
+    owner::OwnerPatch,
+    runtime::{Change, Handle, Listener, Triggers},
+    status::StatusContract,
 };
 use routewright_crds::GarageCluster;
 use serde_json::Value;
 
 use super::{
-    access::Access,
-    handle::{
-        HANDLE_INTERVAL, HandlePhase, HandleReason, HandleSpec, HandleVerdict, TokenState, handle_phase,
-    },
+    access::{Access, admin_spec},
+    follow::{Followed, follow, reference_of},
+    handle::{HANDLE_INTERVAL, HandlePhase, HandleSpec, HandleVerdict, probed, target},
 };
+use crate::exposure::{cluster::phase, plan::Facts};
 
 /// What is ours in the status of a handle.
 pub const CONTRACT: StatusContract = StatusContract {
@@ -26,19 +31,18 @@ pub const CONTRACT: StatusContract = StatusContract {
 };
 
 /// What is known of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
     /// Not a handle, or being deleted.
     NotOurs,
-    /// A handle that was not probed yet.
-    Handle(HandleSpec),
-    /// A handle after its probe.
+    /// A handle that was not probed yet: the cluster whose spec says where its Admin API is.
+    Handle(Followed),
+    /// A handle after its probe, or without the need of one.
     Probed(HandleVerdict),
 }
 
 /// The controller.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ClusterPlanner;
+pub struct ClusterPlanner(pub Arc<dyn Facts>);
 
 impl Planner for ClusterPlanner {
     type Object = GarageCluster;
@@ -50,9 +54,12 @@ impl Planner for ClusterPlanner {
     }
 
     async fn plan(&self, request: &Request<GarageCluster>) -> Result<Plan<Finding>, ReconcileError> {
-        let deleted = request.object.metadata.deletion_timestamp.is_some();
-        let handle = HandleSpec::of(&request.object).filter(|_| !deleted);
-        Ok(Plan::report(handle.map_or(Finding::NotOurs, Finding::Handle)))
+        let cluster = &request.object;
+        if HandleSpec::of(cluster).is_none() || cluster.metadata.deletion_timestamp.is_some() {
+            return Ok(Plan::report(Finding::NotOurs));
+        }
+        let found = follow(cluster, &|namespace, name| self.0.cluster(namespace, name))?;
+        Ok(Plan::report(found.map_or_else(Finding::Probed, Finding::Handle)))
     }
 
     fn report(_: &GarageCluster, verdict: &Verdict<Finding>, _: &Children) -> Report {
@@ -105,26 +112,39 @@ impl Planner for ClusterPlanner {
 }
 
 /// Asks the Admin API.
-pub struct Probe(pub Arc<dyn Access>);
+pub struct Probe {
+    /// The clients.
+    pub access: Arc<dyn Access>,
+    /// Domain of Services, for messages.
+    pub cluster_domain: String,
+}
+
+impl Probe {
+    async fn probe(&self, way: &Followed) -> HandleVerdict {
+        let admin = match self.access.admin(&way.cluster, true).await {
+            Ok(admin) => admin,
+            Err(refused) => return HandleVerdict::pending(refused.reason, refused.message),
+        };
+        match target(&admin_spec(&way.cluster, &self.cluster_domain)) {
+            Ok(target) => probed(&target.endpoint, &admin.health().await),
+            Err(verdict) => verdict,
+        }
+    }
+}
 
 impl Effects<ClusterPlanner> for Probe {
     async fn perform(
         &self,
-        request: &Request<GarageCluster>,
+        _: &Request<GarageCluster>,
         mut settled: Settled<Finding>,
         _: &OwnerPatch,
     ) -> Result<Settled<Finding>, ReconcileError> {
-        if let Verdict::Report(Finding::Handle(spec)) = &settled.verdict {
-            let probed = match self.0.admin(&request.object, true).await {
-                Err(refused) => HandleVerdict {
-                    phase: HandlePhase::Pending,
-                    reason: refused.reason,
-                    message: refused.message,
-                    retry: HANDLE_INTERVAL,
-                },
-                Ok(admin) => probed(spec, admin.health().await),
-            };
-            settled.verdict = Verdict::Report(Finding::Probed(probed));
+        if let Verdict::Report(Finding::Handle(way)) = &settled.verdict {
+            let mut verdict = self.probe(way).await;
+            if verdict.phase == HandlePhase::Pending {
+                verdict.message.insert_str(0, &way.prefix);
+            }
+            settled.verdict = Verdict::Report(Finding::Probed(verdict));
         }
         // Nothing of a handle lives outside Kubernetes.
         settled.released = true;
@@ -132,18 +152,28 @@ impl Effects<ClusterPlanner> for Probe {
     }
 }
 
-fn probed(
-    spec: &HandleSpec,
-    health: Result<super::admin::ClusterHealth, super::admin::AdminError>,
-) -> HandleVerdict {
-    // Any usable token: its value has no part in the verdict.
-    match super::admin::Token::new("probed") {
-        Ok(token) => handle_phase(spec, &TokenState::Usable(token), Some(&health)),
-        Err(fault) => HandleVerdict {
-            phase: HandlePhase::Pending,
-            reason: HandleReason::InvalidToken,
-            message: fault.to_string(),
-            retry: HANDLE_INTERVAL,
-        },
-    }
+/// Looks at the handles that refer to a cluster when that one changes. How far away the change is does not matter: the
+/// handles of handles follow by their own.
+pub fn on_target(
+    clusters: &Handle<GarageCluster>,
+    triggers: &Triggers<GarageCluster>,
+) -> Listener<GarageCluster> {
+    let (clusters, triggers) = (clusters.clone(), triggers.clone());
+    Box::new(move |change| {
+        let target = match change {
+            Change::Applied { old: Some(old), new } if old.spec == new.spec && phase(old) == phase(new) => {
+                return;
+            }
+            Change::Applied { new, .. } => new,
+            Change::Deleted { old } => old,
+            Change::Ready | Change::Stopped => return,
+        };
+        let refers = |handle: &GarageCluster| {
+            handle.metadata.namespace == target.metadata.namespace
+                && reference_of(handle).is_some_and(|r| Some(&r.name) == target.metadata.name.as_ref())
+        };
+        for handle in clusters.store().filter(refers) {
+            triggers.push(ObjectRef::from_obj(&handle));
+        }
+    })
 }

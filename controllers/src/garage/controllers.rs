@@ -31,7 +31,8 @@ use super::{
     access::{Access, HttpAccess},
     admin::AdminHttp,
     bucket_controller::{self, BucketPlanner, Drive, wants_finalizer},
-    cluster_controller::{self, ClusterPlanner, Probe},
+    claims::Claims,
+    cluster_controller::{self, ClusterPlanner, Probe, on_target},
 };
 use crate::{
     exposure::caches::{BUCKETS, CLUSTERS, Caches, GRANTS, on_cluster, on_grant, on_namespace},
@@ -77,15 +78,18 @@ pub fn add(
     let mut listeners = Vec::new();
 
     let triggers = triggers::<GarageBucket>(ground, BucketPlanner::NAME);
+    let claims = Claims::default();
     if enabled {
         listeners.extend([
+            // Before the one that wakes: who is woken finds the index up to date.
+            caches.buckets.listen(claims.listener(&triggers)),
             caches.buckets.listen(on_change_of_self(&triggers, |_, _| false)),
             caches.clusters.listen(on_cluster(caches, &triggers)),
             caches.grants.listen(on_grant(caches, &triggers)),
             caches.namespaces.listen(on_namespace(caches, &triggers)),
         ]);
     }
-    let planner = BucketPlanner::new(Arc::new(caches.clone()), caches.buckets.clone());
+    let planner = BucketPlanner::new(Arc::new(caches.clone()), caches.buckets.clone(), claims);
     let external = External {
         effects: Arc::new(Drive::new(access.clone())),
         finalizer: bucket_controller::FINALIZER,
@@ -121,16 +125,25 @@ pub fn add(
     let triggers = self::triggers::<GarageCluster>(ground, ClusterPlanner::NAME);
     if enabled {
         listeners.push(caches.clusters.listen(on_change_of_self(&triggers, |_, _| false)));
+        listeners.push(caches.clusters.listen(on_target(&caches.clusters, &triggers)));
     }
     let external = External {
-        effects: Arc::new(Probe(access)),
+        effects: Arc::new(Probe {
+            access,
+            cluster_domain: cluster_domain.to_owned(),
+        }),
         finalizer: "routewright.dev/garage-cluster",
         // Nothing of a handle lives outside Kubernetes.
         wanted: (|_| false) as fn(&GarageCluster) -> bool,
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
         manager: cluster_controller::CONTRACT.manager,
     };
-    let (stack, forget) = self::stack(ground, ClusterPlanner, cluster_controller::CONTRACT, external);
+    let (stack, forget) = self::stack(
+        ground,
+        ClusterPlanner(Arc::new(caches.clone())),
+        cluster_controller::CONTRACT,
+        external,
+    );
     let unit = self::unit(
         ground,
         ClusterPlanner::NAME,

@@ -86,6 +86,8 @@ pub enum HandleReason {
     AdminAPIReachable,
     /// A field of the spec is missing or wrong.
     InvalidSpec,
+    /// The GarageCluster that the handle refers to does not exist.
+    ClusterNotFound,
     /// The Secret or its key does not exist.
     TokenNotFound,
     /// The Secret could not be read.
@@ -101,12 +103,26 @@ pub enum HandleReason {
 }
 
 impl HandleReason {
+    /// Every reason, for tests and documentation.
+    pub const ALL: [Self; 9] = [
+        Self::AdminAPIReachable,
+        Self::InvalidSpec,
+        Self::ClusterNotFound,
+        Self::TokenNotFound,
+        Self::TokenUnreadable,
+        Self::InvalidToken,
+        Self::Unauthorized,
+        Self::AdminAPIUnreachable,
+        Self::NotGarage,
+    ];
+
     /// The published spelling.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AdminAPIReachable => "AdminAPIReachable",
             Self::InvalidSpec => "InvalidSpec",
+            Self::ClusterNotFound => "ClusterNotFound",
             Self::TokenNotFound => "TokenNotFound",
             Self::TokenUnreadable => "TokenUnreadable",
             Self::InvalidToken => "InvalidToken",
@@ -131,7 +147,9 @@ pub struct HandleVerdict {
 }
 
 impl HandleVerdict {
-    fn pending(reason: HandleReason, message: String) -> Self {
+    /// Pending for this reason.
+    #[must_use]
+    pub fn pending(reason: HandleReason, message: String) -> Self {
         Self {
             phase: HandlePhase::Pending,
             reason,
@@ -162,7 +180,9 @@ pub fn target(spec: &HandleSpec) -> Result<HandleTarget, HandleVerdict> {
         .filter(|e| !e.trim().is_empty())
         .ok_or_else(|| {
             invalid(
-                "spec.connectTo.adminApiEndpoint: is needed, e.g. http://garage.example.com:3903".to_owned(),
+                "spec.connectTo.adminApiEndpoint: is needed, e.g. http://garage.example.com:3903; or name a \
+                 GarageCluster of this namespace in spec.connectTo.clusterRef"
+                    .to_owned(),
             )
         })?;
     let endpoint =
@@ -209,49 +229,50 @@ pub fn token_state<B: AsRef<[u8]>>(data: Option<&BTreeMap<String, B>>, reference
     }
 }
 
-/// The phase of a handle. `probe` is what `GetClusterHealth` answered, for a token that is usable.
-#[must_use]
-pub fn handle_phase(
-    spec: &HandleSpec,
-    token: &TokenState,
-    probe: Option<&Result<ClusterHealth, AdminError>>,
-) -> HandleVerdict {
-    let target = match target(spec) {
-        Ok(target) => target,
-        Err(verdict) => return verdict,
-    };
+/// The token of a target, if it can be used.
+///
+/// # Errors
+/// Pending, naming the Secret and what is wrong with it.
+pub fn usable(target: &HandleTarget, token: TokenState) -> Result<Token, HandleVerdict> {
     let (name, key) = (&target.token.name, target.token.key());
-    let field = "spec.connectTo.adminTokenSecretRef";
+    let refuse = |reason, what: String| {
+        Err(HandleVerdict::pending(
+            reason,
+            format!("spec.connectTo.adminTokenSecretRef: {what}"),
+        ))
+    };
     match token {
-        TokenState::SecretMissing => HandleVerdict::pending(
+        TokenState::SecretMissing => refuse(
             HandleReason::TokenNotFound,
-            format!("{field}: Secret {name} does not exist in this namespace"),
+            format!("Secret {name} does not exist in this namespace"),
         ),
-        TokenState::KeyMissing => HandleVerdict::pending(
+        TokenState::KeyMissing => refuse(
             HandleReason::TokenNotFound,
-            format!("{field}: Secret {name} has no key {key}"),
+            format!("Secret {name} has no key {key}"),
         ),
-        TokenState::Unreadable(why) => HandleVerdict::pending(
+        TokenState::Unreadable(why) => refuse(
             HandleReason::TokenUnreadable,
-            format!("{field}: Secret {name} cannot be read: {why}"),
+            format!("Secret {name} cannot be read: {why}"),
         ),
-        TokenState::Bad(fault) => HandleVerdict::pending(
+        TokenState::Bad(fault) => refuse(
             HandleReason::InvalidToken,
-            format!("{field}: key {key} of Secret {name}: {fault}"),
+            format!("key {key} of Secret {name}: {fault}"),
         ),
-        TokenState::Usable(_) => match probe {
-            None => HandleVerdict::pending(
-                HandleReason::AdminAPIUnreachable,
-                format!("Garage Admin API {} was not asked yet", target.endpoint),
-            ),
-            Some(Ok(health)) => HandleVerdict {
-                phase: HandlePhase::Running,
-                reason: HandleReason::AdminAPIReachable,
-                message: reachable(&target.endpoint, health),
-                retry: HANDLE_INTERVAL,
-            },
-            Some(Err(error)) => HandleVerdict::pending(reason_of(error.class()), error.to_string()),
+        TokenState::Usable(token) => Ok(token),
+    }
+}
+
+/// The phase of a handle whose Admin API was asked for its health.
+#[must_use]
+pub fn probed(endpoint: &Endpoint, probe: &Result<ClusterHealth, AdminError>) -> HandleVerdict {
+    match probe {
+        Ok(health) => HandleVerdict {
+            phase: HandlePhase::Running,
+            reason: HandleReason::AdminAPIReachable,
+            message: reachable(endpoint, health),
+            retry: HANDLE_INTERVAL,
         },
+        Err(error) => HandleVerdict::pending(reason_of(error.class()), error.to_string()),
     }
 }
 
@@ -302,10 +323,6 @@ mod tests {
         }
     }
 
-    fn usable() -> TokenState {
-        TokenState::Usable(Token::new("secret-of-the-handle").unwrap())
-    }
-
     fn health(status: &str, partitions: u64) -> Result<ClusterHealth, AdminError> {
         Ok(ClusterHealth {
             status: status.into(),
@@ -350,7 +367,7 @@ mod tests {
                 "spec.connectTo.adminTokenSecretRef: is needed",
             ),
         ] {
-            let verdict = handle_phase(&spec, &usable(), Some(&health("healthy", 256)));
+            let verdict = target(&spec).unwrap_err();
             assert_eq!(
                 (verdict.phase, verdict.reason),
                 (HandlePhase::Pending, HandleReason::InvalidSpec)
@@ -407,7 +424,7 @@ mod tests {
                 "the admin token is empty",
             ),
         ] {
-            let verdict = handle_phase(&spec(), &state, None);
+            let verdict = usable(&target(&spec()).unwrap(), state).unwrap_err();
             assert_eq!((verdict.phase, verdict.reason), (HandlePhase::Pending, reason));
             assert!(verdict.message.contains(says), "{}", verdict.message);
             assert_eq!(verdict.retry, HANDLE_INTERVAL);
@@ -448,7 +465,7 @@ mod tests {
             (failed(E::Redirect), Pending, R::NotGarage, "why"),
             (failed(E::Invalid), Pending, R::NotGarage, "why"),
         ] {
-            let verdict = handle_phase(&spec(), &usable(), Some(&probe));
+            let verdict = probed(&target(&spec()).unwrap().endpoint, &probe);
             assert_eq!((verdict.phase, verdict.reason), (phase, reason), "{probe:?}");
             assert!(verdict.message.contains(says), "{}", verdict.message);
             assert!(
@@ -457,7 +474,6 @@ mod tests {
                 verdict.message
             );
         }
-        assert_eq!(handle_phase(&spec(), &usable(), None).phase, Pending);
     }
 
     #[test]

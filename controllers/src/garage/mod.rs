@@ -6,7 +6,8 @@
 //! * [`handle`] decides the phase of a connect-only GarageCluster.
 //! * [`testing`] is a Garage in memory, with faults and kill points.
 //!
-//! * [`access`] finds endpoint and token of a cluster's Admin API.
+//! * [`follow`] finds the cluster whose spec says where the Admin API is; [`access`] finds endpoint and token of a cluster's Admin API.
+//! * [`claims`] says which object has a bucket that several record; [`creations`] remembers what was not answered.
 //! * [`bucket_controller`], [`cluster_controller`] and [`controllers`] join them with the framework.
 //!
 //! What has to be written on the owner goes through
@@ -16,8 +17,11 @@ pub mod access;
 pub mod admin;
 pub mod bucket;
 pub mod bucket_controller;
+pub mod claims;
 pub mod cluster_controller;
 pub mod controllers;
+pub mod creations;
+pub mod follow;
 pub mod handle;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -387,7 +387,7 @@ impl FakeOwner {
                 .get(ALIASES_ANNOTATION)
                 .map(|a| parse_aliases(a))
                 .unwrap_or_default(),
-            claimed_by: None,
+            ..Known::default()
         }
     }
 

@@ -148,7 +148,7 @@ async fn lost_answers_of_every_call_lead_to_the_same_end() {
             world.garage.fail(call, GarageFault::AfterEffect(class));
             let mut story = world.story([token(TOKEN), handle(), blog()]).await;
             story.pass(Duration::from_secs(150)).await;
-            assert_eq!(phase(&story), "Ready", "{call}");
+            assert_eq!(phase(&story), "Ready", "{call}: {}", ready(&story));
             assert_eq!(world.buckets().await, [["blog"]], "{call}");
             delete(&story);
             gone(&story).await;
@@ -188,13 +188,6 @@ async fn a_failure_after_a_write_on_the_bucket_is_said_and_mended() {
     story.settle().await;
     put(&story.server, blog());
     let calls = after(&mut story, 30).await;
-    // The words about a failure may find the run's own writes in their way once; nobody is told of that.
-    let conflicts = calls.iter().filter(|line| line.ends_with("-> 409")).count();
-    assert!(conflicts <= 1, "{calls:#?}");
-    let calls: Vec<String> = calls
-        .into_iter()
-        .filter(|line| !line.ends_with("-> 409"))
-        .collect();
     assert_eq!(
         calls,
         [

@@ -188,3 +188,65 @@ async fn a_missing_right_to_read_the_secret_is_said_once_and_heals() {
     story.server.undeny(denied);
     turns(&mut story, "Running").await;
 }
+
+/// The handle `web/garage` with only a reference, in place of an address.
+fn referring(to: &str) -> Value {
+    let mut handle = handle();
+    handle["spec"]["connectTo"] = json!({"clusterRef": {"name": to}});
+    handle
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_refers_to_a_cluster_uses_that_ones_address_and_token() {
+    let mut target = tiers();
+    target["metadata"]["name"] = json!("real");
+    target["status"] = json!({"phase": "Degraded"});
+    let world = World::new();
+    let mut story = world
+        .story([token(TOKEN), target, referring("real"), blog()])
+        .await;
+    story.settle().await;
+    assert_eq!(
+        says(&story),
+        (
+            json!("Running"),
+            "True/AdminAPIReachable: Garage Admin API http://real.web.svc.cluster.local:3903 answers"
+                .to_owned()
+        )
+    );
+    assert_eq!(ready(&story), "True/BucketReady: Garage holds what is wanted");
+    assert_eq!(world.buckets().await, [["blog"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_refers_to_nothing_says_so_and_wakes_with_its_target() {
+    let world = World::new();
+    let mut story = world.story([token(TOKEN), referring("real")]).await;
+    story.settle().await;
+    assert_eq!(
+        says(&story),
+        (
+            json!("Pending"),
+            "False/ClusterNotFound: spec.connectTo.clusterRef: GarageCluster real does not exist in this namespace; create \
+             it, or set adminApiEndpoint and adminTokenSecretRef"
+                .to_owned()
+        )
+    );
+    // A target that lacks something is named, in the words of its own spec
+    let mut target = super::support::cluster();
+    target["metadata"]["name"] = json!("real");
+    put(&story.server, target);
+    story.settle().await;
+    assert_eq!(
+        says(&story).1,
+        "False/InvalidSpec: spec.connectTo.clusterRef: GarageCluster real: spec.admin.adminTokenSecretRef: is needed; it \
+         names the Secret with the admin token"
+    );
+    let named = json!({"spec": {"admin": {"adminTokenSecretRef": {"name": "garage-admin"}}}});
+    story.server.edit("GarageCluster", "web", "real", named);
+    story.settle().await;
+    assert_eq!(says(&story).0, "Running", "{}", says(&story).1);
+    story.server.delete("GarageCluster", "web", "real");
+    story.settle().await;
+    assert_eq!(says(&story).0, "Pending");
+}

@@ -15,7 +15,7 @@ use routewright::{
         access::admin_spec,
         admin::BucketId,
         bucket::{End, Phase, Refusal, RefusalReason, StatusProjection, Usage},
-        bucket_controller::{self as bucket, BucketPlanner, DRIFT, plan, report},
+        bucket_controller::{self as bucket, BlockReason, BucketPlanner, DRIFT, plan, report},
         cluster_controller::{self as cluster, ClusterPlanner},
         handle::{HANDLE_INTERVAL, HandlePhase, HandleReason, HandleSpec, HandleVerdict, TokenRef},
     },
@@ -122,7 +122,11 @@ fn found(bucket: &GarageBucket, world: &World, claimed: Option<&str>) -> String 
             reason,
             message,
             released,
-        }) => format!("{}{reason}: {message}", if released { "released " } else { "" }),
+        }) => format!(
+            "{}{}: {message}",
+            if released { "released " } else { "" },
+            reason.as_str()
+        ),
         Ok(other) => panic!("{other:?}"),
     }
 }
@@ -150,7 +154,22 @@ fn before_garage_is_asked_everything_else_has_to_be_right() {
     };
     let missing = with(|w| w.cluster = Ok(FoundCluster::Missing));
     let not_served = with(|w| w.cluster = Ok(FoundCluster::NotServed));
+    let unreachable = {
+        let mut cluster = handle();
+        cluster["status"] = json!({"phase": "Pending", "conditions": [{
+            "type": "Ready", "status": "False", "reason": "AdminAPIUnreachable", "message": "not repeated here",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]});
+        World::with(cluster)
+    };
+    let astray = {
+        let mut cluster = handle();
+        cluster["spec"] = json!({"connectTo": {"clusterRef": {"name": "garage"}}});
+        cluster["status"] = json!({"phase": "Running"});
+        World::with(cluster)
+    };
     let plain = blog(none.clone(), none.clone());
+    let known = blog(none.clone(), recorded());
     let foreign = blog(
         none.clone(),
         json!({"finalizers": ["routewright.dev/garage-bucket", bucket::FOREIGN_FINALIZER]}),
@@ -196,6 +215,23 @@ fn before_garage_is_asked_everything_else_has_to_be_right() {
             &plain,
             &going,
             "ClusterNotReady: GarageCluster web/garage: is being deleted",
+        ),
+        (
+            &known,
+            &going,
+            "ClusterNotReady: GarageCluster web/garage: is being deleted; the bucket in Garage stays as it is meanwhile",
+        ),
+        (
+            &known,
+            &unreachable,
+            "ClusterNotReady: GarageCluster web/garage: status.phase is Pending (AdminAPIUnreachable, see its condition \
+             Ready); waiting for Running; the bucket in Garage stays as it is meanwhile",
+        ),
+        (
+            &plain,
+            &astray,
+            "ClusterNotReady: GarageCluster web/garage: spec.connectTo.clusterRef: leads in a circle or too far (garage \
+             -> garage); name the cluster that runs Garage, or set adminApiEndpoint and adminTokenSecretRef",
         ),
     ] {
         assert_eq!(found(bucket, world, None), says);
@@ -367,8 +403,8 @@ fn refusal(reason: RefusalReason) -> Refusal {
 fn every_finding_has_its_words_and_its_next_look() {
     let living = blog(json!({}), json!({}));
     let going = deleted(living.clone());
-    let blocked = bucket::Finding::Blocked {
-        reason: "GrantDenied",
+    let blocked = |reason| bucket::Finding::Blocked {
+        reason,
         message: "why".into(),
         released: false,
     };
@@ -384,8 +420,41 @@ fn every_finding_has_its_words_and_its_next_look() {
     let minute = Duration::from_secs(60);
 
     for (finding, bucket, phase, reason, next) in [
-        (blocked.clone(), &living, "Pending", "GrantDenied", (true, minute)),
-        (blocked, &going, "Deleting", "GrantDenied", (true, minute)),
+        (
+            blocked(BlockReason::GrantDenied),
+            &living,
+            "Failed",
+            "GrantDenied",
+            (true, minute),
+        ),
+        (
+            blocked(BlockReason::GrantDenied),
+            &going,
+            "Deleting",
+            "GrantDenied",
+            (true, minute),
+        ),
+        (
+            blocked(BlockReason::InvalidSpec),
+            &living,
+            "Failed",
+            "InvalidSpec",
+            (true, minute),
+        ),
+        (
+            blocked(BlockReason::ClusterNotReady),
+            &living,
+            "Pending",
+            "ClusterNotReady",
+            (true, minute),
+        ),
+        (
+            blocked(BlockReason::ClusterNotReady),
+            &going,
+            "Deleting",
+            "ClusterNotReady",
+            (true, minute),
+        ),
         (
             ended(End::Refuse(refusal(RefusalReason::AliasTaken))),
             &living,
@@ -414,6 +483,13 @@ fn every_finding_has_its_words_and_its_next_look() {
             "BucketClaimed",
             (true, DRIFT),
         ),
+        (
+            ended(End::Stay(refusal(RefusalReason::CreationUnanswered))),
+            &going,
+            "Deleting",
+            "CreationUnanswered",
+            (true, Duration::from_secs(35)),
+        ),
     ] {
         let report = report(bucket, &finding);
         assert!(phase_is(&report, phase), "{finding:?}: {report:?}");
@@ -422,6 +498,13 @@ fn every_finding_has_its_words_and_its_next_look() {
         assert_eq!(report.fields.len(), 1, "nothing else of the status is touched");
         assert!(!report.untouched);
     }
+    // An outage does not make a bucket that is there one that is awaited.
+    let known = report(
+        &blog(json!({}), recorded()),
+        &blocked(BlockReason::ClusterNotReady),
+    );
+    assert_eq!(only(&known), ("Ready", false, "ClusterNotReady"));
+    assert!(known.fields.is_empty() && !known.untouched, "{known:?}");
     for finding in [bucket::Finding::NotOurs, ended(End::Gone)] {
         assert_eq!(report(&living, &finding), Report::untouched(Outcome::Done));
     }

@@ -21,6 +21,7 @@ use crate::{
     api::Target,
     condition::find,
     events::{EventSink, KubeEvents, reference},
+    owner::Patched,
     status::{LiveStatus, StatusChange, StatusContract, StatusMemory, change},
     status_writer::{KubeStatusWriter, StatusAnswer, StatusError, StatusWriter},
 };
@@ -154,7 +155,7 @@ where
         let inner = self.inner.call(request);
         let reporting = Arc::clone(&self.reporting);
         Box::pin(async move {
-            let (report, failure, version) = match inner.await {
+            let (report, failure, patched) = match inner.await {
                 Ok(settled) => {
                     if settled.released && object.meta().deletion_timestamp.is_some() {
                         return Ok(Outcome::Done);
@@ -164,7 +165,10 @@ where
                     contested(&mut report, &settled.children);
                     (report, failed_child(&settled.children), settled.owner_version)
                 }
-                Err(error) => (P::report_error(&object, &error), Some(error), None),
+                Err(error) => {
+                    let patched = error.owner_version.clone();
+                    (P::report_error(&object, &error), Some(error), patched)
+                }
             };
             if let Some(error) = &failure
                 && is_quiet(error.class, attempt)
@@ -172,7 +176,7 @@ where
                 return Err(error.clone());
             }
             let outcome = report.outcome.clone();
-            reporting.say::<P>(&object, report, version).await?;
+            reporting.say::<P>(&object, report, patched).await?;
             match failure {
                 Some(error) => Err(error),
                 None => Ok(outcome),
@@ -224,7 +228,7 @@ impl Reporting {
         &self,
         object: &P::Object,
         mut report: Report,
-        version: Option<String>,
+        patched: Option<Patched>,
     ) -> Result<(), ReconcileError> {
         let meta = object.meta();
         let kind = ApiKind::of::<P::Object>();
@@ -248,10 +252,17 @@ impl Reporting {
             return Ok(());
         }
         let pending = self.memory.recall(namespace, name, uid, cached);
-        let live = match &pending {
+        let mut live = match &pending {
             Some(pending) => pending.live.clone(),
             None => self.live::<P>(object),
         };
+        let (version, set) = patched.map(|p| (p.version, p.status)).unzip();
+        for (name, value) in set.into_iter().flatten() {
+            // What the run wrote itself, and the report does not name, is there and stays.
+            if let Some(name) = self.contract.fields.iter().find(|field| **field == name) {
+                live.fields.insert(name, value);
+            }
+        }
         // The newest version that we know of is the one that the write must find.
         let version = version
             .or(pending.map(|p| p.version))
@@ -690,6 +701,43 @@ mod tests {
             owner_version: None,
         })
     }
+    #[tokio::test]
+    async fn a_failure_is_written_to_the_version_that_the_run_left_behind() {
+        let seam = Seam::default();
+        let failed = || {
+            let error = ReconcileError::new(ErrorClass::Transient, "no");
+            Err(error.after_patches(Some(Patched::at("41"))))
+        };
+        stack(&seam, failed).oneshot(object("n")).await.unwrap_err();
+        let versions: Vec<String> = seam.written.lock().unwrap().iter().map(|w| w.0.clone()).collect();
+        assert_eq!(versions, ["41"]);
+    }
+
+    #[tokio::test]
+    async fn a_field_that_the_run_set_itself_is_kept_though_the_cache_does_not_show_it_yet() {
+        for fails in [false, true] {
+            let seam = Seam::default();
+            let patched = || Patched {
+                version: "41".into(),
+                status: serde_json::from_value(json!({"size": "7", "foreign": "x"})).unwrap(),
+            };
+            let answer = move || match fails {
+                true => Err(ReconcileError::new(ErrorClass::Transient, "no").after_patches(Some(patched()))),
+                false => fine().map(|settled| Settled {
+                    owner_version: Some(patched()),
+                    ..settled
+                }),
+            };
+            let _ = stack(&seam, answer).oneshot(object("n")).await;
+            let body = seam.bodies().remove(0);
+            assert_eq!(
+                (&body["size"], &body["foreign"]),
+                (&json!("7"), &Value::Null),
+                "fails: {fails}"
+            );
+        }
+    }
+
     fn with_child(state: ChildState) -> Answer {
         let child = SettledChild {
             kind: TOY_API,
@@ -761,7 +809,7 @@ mod tests {
         stack(&seam, fine).oneshot(object("n")).await.unwrap();
         let patched = || {
             fine().map(|s| Settled {
-                owner_version: Some("9".into()),
+                owner_version: Some(Patched::at("9")),
                 ..s
             })
         };

@@ -105,8 +105,10 @@ where
             Arc::clone(&self.writer),
         );
         Box::pin(async move {
-            let mut settled = effects.perform(&request, inner.await?, &owner).await?;
-            settled.owner_version = owner.version().or(settled.owner_version);
+            let done = effects.perform(&request, inner.await?, &owner).await;
+            // A failure is said on the owner too, and must find the version that the run's own patches led to.
+            let mut settled = done.map_err(|error| error.after_patches(owner.patched()))?;
+            settled.owner_version = owner.patched().or(settled.owner_version);
             Ok(settled)
         })
     }
@@ -116,16 +118,16 @@ where
 mod tests {
     use super::*;
     use crate::{
-        Verdict,
+        ErrorClass, Verdict,
         layers::tests::{OwnerLog, Toy, object},
-        owner::OwnerWrite,
+        owner::{OwnerWrite, Patched},
         settled::Children,
     };
     use k8s_openapi::api::core::v1::ConfigMap;
     use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-    /// Notes its doing on the owner and doubles the verdict.
-    struct Doubling;
+    /// Notes its doing on the owner and doubles the verdict, or fails after the note.
+    struct Doubling(bool);
     impl Effects<Toy> for Doubling {
         async fn perform(
             &self,
@@ -134,6 +136,9 @@ mod tests {
             owner: &OwnerPatch,
         ) -> Result<Settled<u32>, ReconcileError> {
             owner.annotate("kit/doing", Some("it")).await?;
+            if self.0 {
+                return Err(ReconcileError::new(ErrorClass::Transient, "no"));
+            }
             if let Verdict::Report(n) = &mut settled.verdict {
                 *n *= 2;
             }
@@ -142,9 +147,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn effects_run_after_the_children_and_their_patch_moves_the_owner_on() {
-        let log = OwnerLog::default();
+    async fn run(fails: bool, log: &OwnerLog) -> Result<Settled<u32>, ReconcileError> {
         let inner = service_fn(|_| async {
             Ok(Settled {
                 verdict: Verdict::Report(21),
@@ -154,15 +157,20 @@ mod tests {
                 owner_version: None,
             })
         });
-        let layer = EffectsLayer::<Toy, _>::new(Arc::new(Doubling), Arc::new(log.clone()), "kit");
-        let settled = ServiceBuilder::new()
+        let layer = EffectsLayer::<Toy, _>::new(Arc::new(Doubling(fails)), Arc::new(log.clone()), "kit");
+        ServiceBuilder::new()
             .layer(layer)
             .service(inner)
             .oneshot(object("n"))
             .await
-            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn effects_run_after_the_children_and_their_patch_moves_the_owner_on() {
+        let log = OwnerLog::default();
+        let settled = run(false, &log).await.unwrap();
         assert_eq!(settled.verdict, Verdict::Report(42));
-        assert_eq!(settled.owner_version.as_deref(), Some("6"));
+        assert_eq!(settled.owner_version, Some(Patched::at("6")));
         let value = Some("it".to_owned());
         assert_eq!(
             log.writes(),
@@ -170,6 +178,15 @@ mod tests {
                 key: "kit/doing".into(),
                 value
             }]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failure_after_a_patch_knows_the_version_that_the_patch_led_to() {
+        let error = run(true, &OwnerLog::default()).await.unwrap_err();
+        assert_eq!(
+            (error.class, error.owner_version),
+            (ErrorClass::Transient, Some(Patched::at("6")))
         );
     }
 }

@@ -131,12 +131,13 @@ where
                 request.object = Arc::new(object);
             }
             // What is patched further in is newer than what this layer knows.
-            let mut settled = inner.call(request.clone()).await?;
-            settled.owner_version = settled.owner_version.or_else(|| owner.version());
+            let done = inner.call(request.clone()).await;
+            let mut settled = done.map_err(|error| error.after_patches(owner.patched()))?;
+            settled.owner_version = settled.owner_version.or_else(|| owner.patched());
             if deleting && settled.released {
                 let finalizers = list.into_iter().filter(|f| f != name).collect();
                 let owner = match settled.owner_version.take() {
-                    Some(version) => owner.at(version),
+                    Some(patched) => owner.at(patched),
                     None => owner,
                 };
                 match owner.write(&OwnerWrite::Finalizers(finalizers)).await {
@@ -210,6 +211,17 @@ mod tests {
         assert_eq!(seen, [true]);
         let (writes, seen) = run(|m| deleted(m, &["kit/f"]), false).await;
         assert_eq!((writes.len(), seen), (0, vec![true]));
+    }
+
+    #[tokio::test]
+    async fn a_failure_after_the_finalizer_was_added_knows_the_new_version() {
+        let inner = service_fn(|_: Request<_>| async {
+            Err::<Settled<u32>, _>(ReconcileError::new(ErrorClass::Transient, "no"))
+        });
+        let layer = FinalizerLayer::new("kit/f", |_| true, Arc::new(OwnerLog::default()), "kit");
+        let stack = ServiceBuilder::new().layer(layer).service(inner);
+        let error = stack.oneshot(object("n")).await.unwrap_err();
+        assert_eq!(error.owner_version, Some(crate::owner::Patched::at("6")));
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ fn recorded(aliases: &[&str]) -> Known {
         bucket_id: Some(ID.into()),
         reservation: Some(own()),
         aliases: aliases.iter().map(|a| (*a).to_owned()).collect(),
-        claimed_by: None,
+        ..Known::default()
     }
 }
 
@@ -942,4 +942,106 @@ fn the_object_is_read_as_it_is_meant() {
             "{policy:?}"
         );
     }
+}
+
+#[test]
+fn a_recorded_bucket_that_another_object_has_is_left_alone() {
+    let claimed = Known {
+        claimed_by: Some("team/older".into()),
+        ..recorded(&["site"])
+    };
+    let (reason, field, message) = refused(next(&wanted(), &claimed, &Observed::default()));
+    assert_eq!((reason, field), (RefusalReason::BucketClaimed, "status.bucketId"));
+    assert!(message.contains("team/older"), "{message}");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_while_it_lives_and_no_reason_to_stay() {
+    let with = |spec: serde_json::Value| {
+        let mut bucket: GarageBucket = serde_json::from_value(serde_json::json!({
+            "apiVersion": "garage.rajsingh.info/v1beta1", "kind": "GarageBucket",
+            "metadata": { "name": "site", "namespace": "team", "uid": "7f3c" },
+            "spec": { "clusterRef": { "name": "garage" } },
+        }))
+        .unwrap();
+        bucket.spec = serde_json::from_value(spec).unwrap();
+        bucket
+    };
+    let none = serde_json::json!({ "clusterRef": { "name": "g" }, "localAliases": [], "keyPermissions": [] });
+    assert_eq!(
+        Unsupported::of(&with(none).spec),
+        None,
+        "an empty list asks for nothing"
+    );
+    let keys = serde_json::json!({ "clusterRef": { "name": "g" }, "keyPermissions": [{ "keyRef": { "name": "k" } }] });
+    let asks = Wanted::of(&with(keys), None);
+    let (reason, field, _) = refused(next(&asks, &recorded(&["site"]), &Observed::default()));
+    assert_eq!(
+        (reason, field),
+        (RefusalReason::Unsupported, "spec.keyPermissions")
+    );
+    let going = Wanted {
+        deletion: Some(Deletion::Delete),
+        ..asks
+    };
+    assert_eq!(
+        next(&going, &recorded(&["site"]), &Observed::default()),
+        Step::Delete { id: id(ID) }
+    );
+}
+
+#[test]
+fn an_unanswered_creation_is_looked_for_before_the_object_goes() {
+    let going = Wanted {
+        deletion: Some(Deletion::Delete),
+        ..wanted()
+    };
+    let looked = |by_reservation: Lookup| Observed {
+        by_reservation,
+        ..Observed::default()
+    };
+    let with = |creation| Known {
+        creation,
+        ..reserved()
+    };
+    let stays = next(&going, &with(Creation::Open), &looked(Lookup::Absent));
+    assert_eq!(refused(stays).0, RefusalReason::CreationUnanswered);
+    for settled in [Creation::Settled, Creation::Late] {
+        let step = next(&going, &with(settled), &looked(Lookup::Absent));
+        assert_eq!(step, Step::End(End::Gone));
+    }
+    let step = next(&going, &with(Creation::Open), &looked(found(&[&own()])));
+    assert_eq!(step, Step::Delete { id: id(ID) });
+}
+
+#[test]
+fn a_late_creation_is_looked_for_once_and_its_bucket_discarded() {
+    let late = Known {
+        creation: Creation::Late,
+        ..recorded(&["site"])
+    };
+    let seen = |by_reservation: Lookup, not_empty| Observed {
+        by_reservation,
+        not_empty,
+        ..seen(found(&["site"]))
+    };
+    assert_eq!(
+        next(&wanted(), &late, &seen(Lookup::Unknown, false)),
+        Step::Look(Question::ByReservation(own()))
+    );
+    let mut stray = info(&[&own()]);
+    stray.id = id(OTHER);
+    let stray = Lookup::Found(stray);
+    assert_eq!(
+        next(&wanted(), &late, &seen(stray.clone(), false)),
+        Step::DiscardReserved { id: id(OTHER) }
+    );
+    for observed in [seen(Lookup::Absent, false), seen(stray, true)] {
+        done(next(&wanted(), &late, &observed));
+    }
+    let open = Known {
+        creation: Creation::Open,
+        ..late
+    };
+    done(next(&wanted(), &open, &seen(Lookup::Unknown, false)));
 }

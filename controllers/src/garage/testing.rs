@@ -1,7 +1,7 @@
 //! A Garage in memory, an owner in memory, points at which a run can be killed, and the two suites that hold for the
 //! one in memory and for a real Garage alike: [`garage_contract`] and [`crash_sweep`].
 //!
-//! For tests only. What the fake answers is what `tests/garage_real.rs` measures on a real Garage.
+//! For tests only. What the fake answers is what `tests/garage_real` measures on a real Garage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

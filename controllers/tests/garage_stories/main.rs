@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
 mod buckets;
 mod crash;
 mod faults;

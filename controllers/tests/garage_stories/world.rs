@@ -37,6 +37,8 @@ pub(crate) enum Death {
 #[derive(Default)]
 struct Door {
     shut: bool,
+    /// What every call ends with.
+    broken: Option<AdminErrorClass>,
     /// How often the Garage got another token; clients made before know only an old one.
     rotations: usize,
     /// Dies at the n-th call from now, counted from 0; probes of the cluster do not count.
@@ -61,6 +63,11 @@ impl World {
     /// Nobody answers any more, or again.
     pub(crate) fn shut(&self, shut: bool) {
         self.door.lock().unwrap().shut = shut;
+    }
+
+    /// Every call ends with this, or with what Garage says again.
+    pub(crate) fn breaks(&self, how: Option<AdminErrorClass>) {
+        self.door.lock().unwrap().broken = how;
     }
 
     /// The Garage takes a new token, which the Secret holds already.
@@ -194,6 +201,9 @@ impl Client {
             let mut door = self.world.door.lock().unwrap();
             if door.shut {
                 return refuse(AdminErrorClass::Connect, "connection refused");
+            }
+            if let Some(how) = door.broken {
+                return refuse(how, "so it is");
             }
             let known = self.known && self.rotations == door.rotations;
             let death = match &mut door.death {

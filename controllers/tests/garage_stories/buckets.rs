@@ -756,4 +756,58 @@ async fn a_grant_by_label_wakes_the_bucket_when_the_namespace_gets_the_label() {
     );
     story.settle().await;
     assert!(says(&story).starts_with("True/BucketReady: "), "{}", says(&story));
+    world.calls();
+
+    // And when it loses the label, nothing more is changed for it, and nothing taken away
+    let label = json!({"metadata": {"labels": {"team": null}}});
+    story.server.edit("Namespace", "", "storage", label);
+    story.settle().await;
+    let bucket = story.server.get("GarageBucket", "storage", "blog").unwrap();
+    assert!(
+        says(&story).starts_with("False/GrantDenied: "),
+        "{}",
+        says(&story)
+    );
+    assert_eq!(bucket["status"]["phase"], "Failed");
+    assert!(bucket["status"]["bucketId"].is_string());
+    assert_eq!(world.calls(), NOTHING);
+    assert_eq!(world.buckets().await, [["blog"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_goes_matters_only_if_no_other_one_is_left() {
+    let world = World::new();
+    let mut bucket = blog_with(json!({"clusterRef": {"name": "garage", "namespace": "web"}}));
+    bucket["metadata"]["namespace"] = json!("storage");
+    let grant = |name: &str, to: Value| {
+        json!({
+            "apiVersion": "garage.rajsingh.info/v1beta1", "kind": "GarageReferenceGrant",
+            "metadata": {"namespace": "web", "name": name},
+            "spec": {"from": [{"kind": "GarageBucket", "namespace": "storage"}], "to": to},
+        })
+    };
+    // Given one that names the cluster, one without targets, which covers every cluster, and one for another
+    let grants = [
+        grant("named", json!([{"kind": "GarageCluster", "name": "garage"}])),
+        grant("all", json!([])),
+        grant("another", json!([{"kind": "GarageCluster", "name": "other"}])),
+    ];
+    let mut story = world.story([token(TOKEN), handle(), bucket]).await;
+    for grant in grants {
+        put(&story.server, grant);
+    }
+    story.settle().await;
+    let says = |story: &Story| ready_of(story.server.get("GarageBucket", "storage", "blog").as_ref());
+    assert!(says(&story).starts_with("True/BucketReady: "), "{}", says(&story));
+    for (gone, allowed) in [("named", true), ("all", false)] {
+        story.server.delete("GarageReferenceGrant", "web", gone);
+        story.settle().await;
+        assert_eq!(
+            says(&story).starts_with("True/"),
+            allowed,
+            "without {gone}: {}",
+            says(&story)
+        );
+    }
+    assert_eq!(world.buckets().await, [["blog"]]);
 }

@@ -286,7 +286,7 @@ impl Write for Log {
 #[tokio::test(start_paused = true)]
 async fn a_token_is_seen_nowhere_whatever_goes_wrong_with_it() {
     const WRONG: &str = "wr0ng-but-secret-too";
-    const BAD: &str = "b4d with blanks and \u{e9}";
+    const BAD: &str = "b4dly-wr1tten with blanks and \u{e9}";
     let log = Log::default();
     let sink = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -333,7 +333,7 @@ async fn a_token_is_seen_nowhere_whatever_goes_wrong_with_it() {
         ("log", &logged),
         ("metrics", &story.metrics()),
     ] {
-        for secret in [TOKEN, WRONG, "b4d"] {
+        for secret in [TOKEN, WRONG, "b4dly-wr1tten"] {
             let encoded = json!(k8s_openapi::ByteString(secret.as_bytes().to_vec()));
             let encoded = encoded.as_str().unwrap().trim_end_matches('=').to_owned();
             for form in [secret, &encoded] {

@@ -12,6 +12,7 @@ mod support;
 
 mod bad_input;
 mod buckets;
+mod coexistence;
 mod crash;
 mod faults;
 mod handles;

@@ -198,6 +198,17 @@ fn a_release_is_built_for_both_platforms_and_signed() {
     ] {
         assert!(text.contains(needed), "{needed}");
     }
+    // Every action is a commit, not a tag that can be moved.
+    for used in text
+        .lines()
+        .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("uses: "))
+    {
+        let (_, pin) = used.split(' ').next().unwrap().split_once('@').unwrap();
+        assert!(
+            pin.len() == 40 && pin.chars().all(|c| c.is_ascii_hexdigit()),
+            "{used}"
+        );
+    }
     // The right to push is given to the jobs that push, the right to sign to the one that signs.
     assert_eq!(workflow["permissions"], json!({"contents": "read"}));
     assert_eq!(workflow["jobs"]["publish"]["permissions"]["id-token"], "write");

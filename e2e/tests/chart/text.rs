@@ -1,6 +1,6 @@
 //! The chart as text: each toggle brings its rights and nothing else; wrong values are refused. No cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use routewright_e2e::cluster::{repository, switched_on};
@@ -490,12 +490,43 @@ fn metrics(expression: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
+/// Labels that an expression selects or groups by.
+fn labels(expression: &str) -> BTreeSet<String> {
+    let selected = expression
+        .split('{')
+        .skip(1)
+        .flat_map(|rest| rest.split('}').next().unwrap().split(','));
+    let grouped = expression
+        .split(" by (")
+        .skip(1)
+        .flat_map(|rest| rest.split(')').next().unwrap().split(','));
+    let name = |part: &str| part.split(['=', '!', '~']).next().unwrap().trim().to_owned();
+    selected
+        .chain(grouped)
+        .map(name)
+        .filter(|name| name != "$release")
+        .collect()
+}
+
 #[test]
 fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
     let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
     // Given the metrics of the reference page, histograms with what is made of them
     let page = read("docs/src/reference/metrics.md");
     let mut known = metrics(&page);
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.split('|').map(str::trim));
+    let labels_of: BTreeMap<String, Vec<String>> = rows
+        .map(|mut row| {
+            let (name, labels) = (row.nth(1).unwrap(), row.next().unwrap());
+            (
+                name.trim_matches('`').to_owned(),
+                labels.split(", ").map(str::to_owned).collect(),
+            )
+        })
+        .collect();
     known.extend(known.clone().into_iter().map(|name| format!("{name}_bucket")));
     // When alerts and panels are read
     let alerts: Value = serde_saphyr::from_str(&read("charts/routewright/files/alerts.yaml")).unwrap();
@@ -521,6 +552,19 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
         assert!(
             unknown.is_empty(),
             "{expression}: docs/src/reference/metrics.md does not know {unknown:?}"
+        );
+        // By labels that these metrics have, or that scraping gives them
+        let mut has: BTreeSet<String> = ["namespace", "service", "le"].map(str::to_owned).into();
+        has.extend(
+            asked
+                .iter()
+                .flat_map(|name| &labels_of[name.trim_end_matches("_bucket")])
+                .cloned(),
+        );
+        let unknown: Vec<_> = labels(expression).difference(&has).cloned().collect();
+        assert!(
+            unknown.is_empty(),
+            "{expression}: no metric in it has {unknown:?}"
         );
         let count = |c: char| expression.matches(c).count();
         assert!(

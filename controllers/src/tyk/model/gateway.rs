@@ -1,0 +1,328 @@
+//! Gateway: contexts, data plane, addresses, the conditions that sum up its listeners.
+
+use std::sync::Arc;
+
+use reconcile_kit::Condition;
+
+use super::{
+    super::{
+        objects::{Gateway, Key, Service, core::IngressAddress},
+        verdict::{Connection, GatewayVerdict, Mode, Notice},
+    },
+    claims,
+    class::{self, ClassFacts, Plane, Unusable},
+    listener::{self, Judged, ListenerFacts},
+    text,
+    view::View,
+};
+
+/// The most addresses that status.addresses may hold.
+const MOST_ADDRESSES: usize = 16;
+
+/// What routes need to know of a Gateway of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GatewayFacts {
+    pub(super) key: Key,
+    /// The connection, or why routes cannot use the Gateway.
+    pub(super) connection: Result<Arc<Connection>, Unusable>,
+    /// The Tyk behind the connection, as claims compare it.
+    pub(super) site: Option<Arc<str>>,
+    /// Segment tags.
+    pub(super) tags: Arc<[String]>,
+    pub(super) listeners: Vec<ListenerFacts>,
+}
+
+/// Where the gateways are.
+enum Reach<'a> {
+    /// Nobody says.
+    Unknown(String),
+    /// The Service that says.
+    At(&'a Service),
+}
+
+/// Answer (without counts of routes) and facts of a Gateway of ours.
+pub(super) fn gateway(
+    view: &View<'_>,
+    gateway: &Gateway,
+    class: &ClassFacts,
+) -> (GatewayVerdict, GatewayFacts) {
+    let key = &gateway.meta.key;
+    let own = gateway.parameters.as_ref().map(|parameters| {
+        class::context(
+            view,
+            "spec.infrastructure.parametersRef",
+            parameters,
+            &key.namespace,
+        )
+    });
+    // Why the whole Gateway is refused: reason of Accepted, and the message.
+    let refused = if let Err(Unusable::Unreadable(why)) = &class.connection {
+        Some(("Invalid", format!("GatewayClass {}: {why}", gateway.class)))
+    } else if let Some(Err(why)) = &own {
+        Some(("InvalidParameters", why.clone()))
+    } else if !gateway.problems.is_empty() {
+        let problems = text::list(gateway.problems.iter().map(ToString::to_string));
+        Some(("Invalid", problems))
+    } else {
+        None
+    };
+    let own_plane = own
+        .as_ref()
+        .and_then(|own| own.as_ref().ok())
+        .and_then(|own| Plane::of(own));
+    let plane = merge(class.plane.as_ref(), own_plane);
+    let reach = reach(view, gateway, class, plane.as_ref());
+    let service = match &reach {
+        Reach::At(service) => Some(*service),
+        Reach::Unknown(_) => None,
+    };
+    let listeners = listener::judge(
+        view,
+        gateway,
+        service,
+        refused.as_ref().map(|(_, why)| why.as_str()),
+    );
+    let (addresses, unaddressed) = match &reach {
+        Reach::Unknown(why) => (Vec::new(), Some(("UnsupportedAddress", why.clone()))),
+        Reach::At(service) => addresses(service, &view.settings.cluster_domain),
+    };
+    let conditions = conditions(
+        gateway,
+        class,
+        refused.as_ref(),
+        &listeners,
+        &addresses,
+        unaddressed,
+    );
+    let notices = notices(class, plane.as_ref());
+    let connection = match (&class.connection, refused) {
+        (Err(why), _) => Err(match why {
+            Unusable::Unreadable(why) => {
+                Unusable::Unreadable(format!("GatewayClass {}: {why}", gateway.class))
+            }
+            Unusable::Environment(why) => {
+                Unusable::Environment(format!("GatewayClass {}: {why}", gateway.class))
+            }
+        }),
+        (Ok(_), Some((_, why))) => Err(Unusable::Unreadable(why)),
+        (Ok(connection), None) => Ok(Arc::clone(connection)),
+    };
+    let tags = plane.and_then(|plane| plane.tags).unwrap_or_default();
+    let site = connection.as_ref().ok().map(|c| claims::site(c));
+    let (verdicts, facts) = listeners.into_iter().map(|l| (l.verdict, l.facts)).unzip();
+    (
+        GatewayVerdict {
+            conditions,
+            addresses,
+            listeners: verdicts,
+            notices,
+        },
+        GatewayFacts {
+            key: key.clone(),
+            connection,
+            site,
+            tags: tags.into(),
+            listeners: facts,
+        },
+    )
+}
+
+/// The Gateway's own context overrides that of the class, field by field.
+fn merge(class: Option<&Plane>, own: Option<Plane>) -> Option<Plane> {
+    match (class, own) {
+        (class, None) => class.cloned(),
+        (None, own) => own,
+        (Some(class), Some(own)) => Some(Plane {
+            context: own.context,
+            service: own.service.or_else(|| class.service.clone()),
+            tags: own.tags.or_else(|| class.tags.clone()),
+        }),
+    }
+}
+
+fn reach<'a>(view: &View<'a>, gateway: &Gateway, class: &ClassFacts, plane: Option<&Plane>) -> Reach<'a> {
+    let Some(plane) = plane else {
+        let why = match &gateway.parameters {
+            None => {
+                "no address is known: set spec.infrastructure.parametersRef to an OperatorContext with \
+                 spec.dataPlane.serviceRef"
+            }
+            Some(_) => "no address is known: set spec.dataPlane.serviceRef in the Gateway's OperatorContext",
+        };
+        return Reach::Unknown(why.to_owned());
+    };
+    let Some(service) = &plane.service else {
+        let default = class
+            .plane
+            .as_ref()
+            .map_or("", |_| " or in that of the GatewayClass");
+        return Reach::Unknown(format!(
+            "no address is known: set spec.dataPlane.serviceRef in OperatorContext {}{default}",
+            plane.context
+        ));
+    };
+    match view.service(service) {
+        Some(service) => Reach::At(service),
+        None => Reach::Unknown(format!(
+            "OperatorContext {}: spec.dataPlane.serviceRef: Service {service} does not exist",
+            plane.context
+        )),
+    }
+}
+
+type Addresses = (Vec<(&'static str, String)>, Option<(&'static str, String)>);
+
+/// status.addresses after the Service, or why there are none.
+fn addresses(service: &Service, domain: &str) -> Addresses {
+    const IP: &str = "IPAddress";
+    const HOSTNAME: &str = "Hostname";
+    let none = |why: &str| {
+        (
+            Vec::new(),
+            Some(("AddressNotAssigned", format!("Service {}: {why}", service.key))),
+        )
+    };
+    match service.type_.as_str() {
+        "LoadBalancer" => {
+            let found: Vec<_> = service
+                .ingress
+                .iter()
+                .take(MOST_ADDRESSES)
+                .map(|address| match address {
+                    IngressAddress::Ip(ip) => (IP, ip.clone()),
+                    IngressAddress::Hostname(name) => (HOSTNAME, name.clone()),
+                })
+                .collect();
+            if found.is_empty() {
+                return none("the load balancer has no address yet");
+            }
+            (found, None)
+        }
+        "ExternalName" => match service.external_name.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => (vec![(HOSTNAME, name.to_owned())], None),
+            None => none("spec.externalName is empty"),
+        },
+        _ => match service.cluster_ip.as_deref() {
+            Some("None") => {
+                let Key { namespace, name } = &service.key;
+                (vec![(HOSTNAME, format!("{name}.{namespace}.svc.{domain}"))], None)
+            }
+            Some(ip) => (vec![(IP, ip.to_owned())], None),
+            None => none("it has no cluster IP yet"),
+        },
+    }
+}
+
+fn conditions(
+    gateway: &Gateway,
+    class: &ClassFacts,
+    refused: Option<&(&'static str, String)>,
+    listeners: &[Judged],
+    addresses: &[(&'static str, String)],
+    unaddressed: Option<(&'static str, String)>,
+) -> Vec<Condition> {
+    let broken: Vec<String> = listeners
+        .iter()
+        .filter(|l| !l.clean)
+        .map(|l| {
+            let why = l
+                .verdict
+                .conditions
+                .iter()
+                .find(|c| c.status == reconcile_kit::ConditionStatus::False && c.type_ != "Programmed");
+            format!("{}: {}", l.verdict.name, why.map_or("", |c| c.reason))
+        })
+        .collect();
+    let serving = listeners.iter().any(|l| l.facts.broken.is_none());
+    let accepted = match refused {
+        Some((reason, why)) => Condition::new("Accepted", false, reason, why.clone()),
+        None if !serving => Condition::new(
+            "Accepted",
+            false,
+            "ListenersNotValid",
+            if broken.is_empty() {
+                "spec.listeners: no listener".to_owned()
+            } else {
+                format!("no listener is valid: {}", text::list(broken))
+            },
+        ),
+        None if !broken.is_empty() => Condition::new(
+            "Accepted",
+            true,
+            "ListenersNotValid",
+            format!("some listeners are not valid: {}", text::list(broken)),
+        ),
+        None => Condition::new("Accepted", true, "Accepted", ""),
+    };
+    let mut programmed = match (refused, serving, &class.connection, unaddressed) {
+        (Some((_, why)), _, _, _) => Condition::new("Programmed", false, "Invalid", why.clone()),
+        (None, false, _, _) => Condition::new("Programmed", false, "Invalid", "no listener is valid"),
+        (None, true, _, Some((reason, why))) => Condition::new("Programmed", false, reason, why),
+        (None, true, Err(Unusable::Environment(why) | Unusable::Unreadable(why)), None) => Condition::new(
+            "Programmed",
+            false,
+            "Pending",
+            format!("GatewayClass {}: {why}", gateway.class),
+        ),
+        (None, true, Ok(_), None) => Condition::new("Programmed", true, "Programmed", ""),
+    };
+    // What was asked for and is not to be had is said, in the condition that speaks of addresses.
+    let unmet: Vec<String> = gateway
+        .addresses
+        .iter()
+        .filter(|(_, value)| !addresses.iter().any(|(_, have)| have == value))
+        .map(|(_, value)| {
+            if value.is_empty() {
+                "(any)".to_owned()
+            } else {
+                value.clone()
+            }
+        })
+        .collect();
+    if !unmet.is_empty() {
+        if !programmed.message.is_empty() {
+            programmed.message.push_str("; ");
+        }
+        programmed.message.push_str(&format!(
+            "spec.addresses is ignored ({}): the address is that of the Service of the data plane",
+            text::list(unmet)
+        ));
+    }
+    vec![accepted, programmed]
+}
+
+fn notices(class: &ClassFacts, plane: Option<&Plane>) -> Vec<Notice> {
+    let Ok(connection) = &class.connection else {
+        return Vec::new();
+    };
+    let tags = plane.and_then(|plane| plane.tags.as_deref()).unwrap_or_default();
+    let (reason, message) = match (plane, connection.mode) {
+        (None, _) => (
+            "NoDataPlane",
+            "there is no data-plane context: every Tyk Gateway that is not segmented loads the APIs of this \
+             Gateway's routes; set spec.infrastructure.parametersRef to an OperatorContext with spec.dataPlane.tags"
+                .to_owned(),
+        ),
+        (Some(plane), Mode::Dashboard) if tags.is_empty() => (
+            "NoGatewayTags",
+            format!(
+                "spec.dataPlane.tags is not set in OperatorContext {}: every Tyk Gateway that is not segmented loads \
+                 the APIs of this Gateway's routes",
+                plane.context
+            ),
+        ),
+        (Some(plane), Mode::OpenSource) if !tags.is_empty() => (
+            "GatewayTagsIgnored",
+            format!(
+                "an open-source Tyk Gateway ignores tags: spec.dataPlane.tags of OperatorContext {} separate nothing",
+                plane.context
+            ),
+        ),
+        _ => return Vec::new(),
+    };
+    vec![Notice {
+        warning: true,
+        reason,
+        message,
+    }]
+}

@@ -1,0 +1,339 @@
+//! Listeners of one Gateway: protocol, port, conflicts, kinds, certificates. Routes come later.
+
+use std::collections::BTreeSet;
+
+use reconcile_kit::Condition;
+
+use super::{
+    super::{
+        objects::{
+            GATEWAY_GROUP, Gateway, Key, Service,
+            gateway::{AllowedNamespaces, CertificateRef, Listener},
+        },
+        verdict::{CertificateUse, ListenerVerdict},
+    },
+    grants::{self, Reference},
+    host, text,
+    view::View,
+};
+
+/// The kind of routes that attach here.
+const ROUTE: (&str, &str) = (GATEWAY_GROUP, "HTTPRoute");
+
+/// What routes need to know of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ListenerFacts {
+    pub(super) name: String,
+    pub(super) port: u16,
+    /// HTTPS, else HTTP.
+    pub(super) secure: bool,
+    pub(super) hostname: Option<String>,
+    pub(super) namespaces: AllowedNamespaces,
+    /// HTTPRoutes are among its kinds.
+    pub(super) admits_routes: bool,
+    /// Why it serves nothing: reason and message; `None` for a listener that serves.
+    pub(super) broken: Option<(&'static str, String)>,
+    /// Sorted; empty without TLS.
+    pub(super) certificates: Vec<CertificateUse>,
+}
+
+/// A listener with its conditions.
+pub(super) struct Judged {
+    pub(super) verdict: ListenerVerdict,
+    pub(super) facts: ListenerFacts,
+    /// Nothing at all is wrong with it.
+    pub(super) clean: bool,
+}
+
+type Fault = (&'static str, String);
+
+/// What speaks against a listener by itself; `None` if its protocol is served.
+fn protocol_fault(listener: &Listener) -> Option<Fault> {
+    let wrong = match listener.protocol.as_str() {
+        "HTTP" => return None,
+        "HTTPS" => {
+            let mode = listener.tls.as_ref().map_or("Terminate", |tls| tls.mode.as_str());
+            if mode == "Terminate" {
+                return None;
+            }
+            format!("tls.mode {mode} is not supported; use Terminate")
+        }
+        other => format!("protocol {other} is not supported; use HTTP or HTTPS"),
+    };
+    Some(("UnsupportedProtocol", wrong))
+}
+
+/// Conflicts on one port: every listener that has one is refused.
+fn conflict(index: usize, listeners: &[Listener]) -> Option<Fault> {
+    let this = listeners.get(index)?;
+    if protocol_fault(this).is_some() {
+        return None;
+    }
+    let others: Vec<&Listener> = listeners
+        .iter()
+        .enumerate()
+        .filter(|(i, other)| *i != index && other.port == this.port && protocol_fault(other).is_none())
+        .map(|(_, other)| other)
+        .collect();
+    let named = |found: Vec<&Listener>| text::list(found.iter().map(|l| l.name.clone()));
+    let by_protocol: Vec<_> = others
+        .iter()
+        .copied()
+        .filter(|other| other.protocol != this.protocol)
+        .collect();
+    if !by_protocol.is_empty() {
+        let message = format!(
+            "port {} has another protocol on listener {}",
+            this.port,
+            named(by_protocol)
+        );
+        return Some(("ProtocolConflict", message));
+    }
+    let by_host: Vec<_> = others
+        .into_iter()
+        .filter(|other| other.hostname == this.hostname)
+        .collect();
+    (!by_host.is_empty()).then(|| {
+        let message = format!(
+            "port {} has the same hostname on listener {}",
+            this.port,
+            named(by_host)
+        );
+        ("HostnameConflict", message)
+    })
+}
+
+/// The certificates of an HTTPS listener; or what is wrong with them, the denied reference first.
+fn certificates(view: &View<'_>, gateway: &Key, listener: &Listener) -> Result<Vec<CertificateUse>, Fault> {
+    let refs = listener
+        .tls
+        .as_ref()
+        .map_or(&[][..], |tls| tls.certificates.as_slice());
+    if refs.is_empty() {
+        return Err((
+            "InvalidCertificateRef",
+            "tls.certificateRefs: an HTTPS listener needs a certificate".to_owned(),
+        ));
+    }
+    let mut found = BTreeSet::new();
+    let (mut denied, mut invalid) = (Vec::new(), Vec::new());
+    for (index, reference) in refs.iter().enumerate() {
+        let place = format!("tls.certificateRefs[{index}]");
+        match certificate(view, gateway, reference) {
+            Ok(use_) => {
+                found.insert(use_);
+            }
+            Err(("RefNotPermitted", why)) => denied.push(format!("{place}: {why}")),
+            Err((_, why)) => invalid.push(format!("{place}: {why}")),
+        }
+    }
+    if !denied.is_empty() {
+        return Err(("RefNotPermitted", text::list(denied)));
+    }
+    if !invalid.is_empty() {
+        return Err(("InvalidCertificateRef", text::list(invalid)));
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn certificate(view: &View<'_>, gateway: &Key, reference: &CertificateRef) -> Result<CertificateUse, Fault> {
+    let invalid = |why: String| ("InvalidCertificateRef", why);
+    if !reference.group.is_empty() || reference.kind != "Secret" {
+        return Err(invalid("must refer to a Secret of the core group".to_owned()));
+    }
+    let namespace = reference.namespace.as_ref().unwrap_or(&gateway.namespace);
+    let key = Key::new(namespace, &reference.name);
+    // Before anything about the target is said.
+    let permitted = grants::permitted(
+        view,
+        &Reference {
+            from_group: GATEWAY_GROUP,
+            from_kind: "Gateway",
+            from_namespace: &gateway.namespace,
+            group: "",
+            kind: "Secret",
+            namespace,
+            name: &reference.name,
+        },
+    );
+    if !permitted {
+        return Err((
+            "RefNotPermitted",
+            format!(
+                "no ReferenceGrant in namespace {namespace} allows Gateways of namespace {} to use Secret {key}",
+                gateway.namespace
+            ),
+        ));
+    }
+    let secret = view
+        .secret(&key)
+        .ok_or_else(|| invalid(format!("Secret {key} does not exist")))?;
+    if secret.type_ != "kubernetes.io/tls" {
+        return Err(invalid(format!("Secret {key} is not of type kubernetes.io/tls")));
+    }
+    match &secret.tls {
+        Some(Ok(certificate)) => Ok(CertificateUse {
+            certificate: certificate.clone(),
+            secret: key,
+        }),
+        Some(Err(why)) => Err(invalid(format!("Secret {key}: {why}"))),
+        None => Err(invalid(format!("Secret {key} holds no certificate"))),
+    }
+}
+
+/// The kinds that may attach, and what is wrong with the list of kinds.
+fn kinds(listener: &Listener) -> (Vec<(&'static str, &'static str)>, Option<Fault>) {
+    if protocol_fault(listener).is_some() {
+        return (Vec::new(), None);
+    }
+    let is_route = |(group, kind): &&(String, String)| (group.as_str(), kind.as_str()) == ROUTE;
+    let other: Vec<String> = listener
+        .kinds
+        .iter()
+        .filter(|kind| !is_route(kind))
+        .map(|(group, kind)| {
+            if group.is_empty() {
+                kind.clone()
+            } else {
+                format!("{group}/{kind}")
+            }
+        })
+        .collect();
+    let supported = if listener.kinds.is_empty() || listener.kinds.iter().any(|kind| is_route(&kind)) {
+        vec![ROUTE]
+    } else {
+        Vec::new()
+    };
+    let fault = (!other.is_empty()).then(|| {
+        let message = format!(
+            "allowedRoutes.kinds: not supported: {}; only HTTPRoute is",
+            text::list(other)
+        );
+        ("InvalidRouteKinds", message)
+    });
+    (supported, fault)
+}
+
+/// Whether another HTTPS listener of the port can be meant by the same name.
+fn overlapping(index: usize, listeners: &[Listener]) -> Option<Condition> {
+    let this = listeners.get(index)?;
+    if this.protocol != "HTTPS" {
+        return None;
+    }
+    let others: Vec<String> = listeners
+        .iter()
+        .enumerate()
+        .filter(|(i, other)| {
+            *i != index
+                && other.protocol == "HTTPS"
+                && other.port == this.port
+                && host::overlap(this.hostname.as_deref(), other.hostname.as_deref())
+        })
+        .map(|(_, other)| other.name.clone())
+        .collect();
+    (!others.is_empty()).then(|| {
+        let message = format!(
+            "the hostname overlaps with that of listener {}",
+            text::list(others)
+        );
+        Condition::new("OverlappingTLSConfig", true, "OverlappingHostnames", message)
+    })
+}
+
+/// Judges the listeners of a Gateway. `service`: the data plane's, if it is known and exists. `unusable`: why the
+/// Gateway as a whole serves nothing.
+pub(super) fn judge(
+    view: &View<'_>,
+    gateway: &Gateway,
+    service: Option<&Service>,
+    unusable: Option<&str>,
+) -> Vec<Judged> {
+    (0..gateway.listeners.len())
+        .filter_map(|index| one(view, gateway, index, service, unusable))
+        .collect()
+}
+
+fn one(
+    view: &View<'_>,
+    gateway: &Gateway,
+    index: usize,
+    service: Option<&Service>,
+    unusable: Option<&str>,
+) -> Option<Judged> {
+    let listener = gateway.listeners.get(index)?;
+    let conflict = conflict(index, &gateway.listeners);
+    let refused = if let Some(problem) = listener.problems.first() {
+        Some(("UnsupportedValue", problem.to_string()))
+    } else {
+        protocol_fault(listener)
+            .or_else(|| conflict.clone())
+            .or_else(|| port_fault(listener, service))
+    };
+    let (supported_kinds, wrong_kinds) = kinds(listener);
+    let secured = listener.protocol == "HTTPS" && protocol_fault(listener).is_none();
+    let (certificates, bad_certificates) = if secured {
+        match certificates(view, &gateway.meta.key, listener) {
+            Ok(certificates) => (certificates, None),
+            Err(fault) => (Vec::new(), Some(fault)),
+        }
+    } else {
+        (Vec::new(), None)
+    };
+    let only_wrong_kinds = wrong_kinds.clone().filter(|_| supported_kinds.is_empty());
+    let broken = refused
+        .clone()
+        .or_else(|| bad_certificates.clone())
+        .or(only_wrong_kinds);
+    let unresolved = bad_certificates.or(wrong_kinds);
+    let clean = refused.is_none() && unresolved.is_none();
+
+    let accepted = match &refused {
+        None => Condition::new("Accepted", true, "Accepted", ""),
+        Some((reason, message)) => Condition::new("Accepted", false, reason, message.clone()),
+    };
+    let resolved = match unresolved {
+        None => Condition::new("ResolvedRefs", true, "ResolvedRefs", ""),
+        Some((reason, message)) => Condition::new("ResolvedRefs", false, reason, message),
+    };
+    let programmed = match (unusable, &conflict, &broken) {
+        (Some(why), _, _) => Condition::new("Programmed", false, "Invalid", why),
+        (None, Some((reason, message)), _) => Condition::new("Programmed", false, reason, message.clone()),
+        (None, None, Some((_, message))) => Condition::new("Programmed", false, "Invalid", message.clone()),
+        (None, None, None) => Condition::new("Programmed", true, "Programmed", ""),
+    };
+    let mut conditions = vec![accepted, resolved, programmed];
+    conditions.extend(conflict.map(|(reason, message)| Condition::new("Conflicted", true, reason, message)));
+    conditions.extend(overlapping(index, &gateway.listeners));
+    Some(Judged {
+        facts: ListenerFacts {
+            name: listener.name.clone(),
+            port: listener.port,
+            secure: listener.protocol == "HTTPS",
+            hostname: listener.hostname.clone(),
+            namespaces: listener.namespaces.clone(),
+            admits_routes: !supported_kinds.is_empty(),
+            broken,
+            certificates,
+        },
+        verdict: ListenerVerdict {
+            name: listener.name.clone(),
+            supported_kinds,
+            attached_routes: 0,
+            conditions,
+        },
+        clean,
+    })
+}
+
+fn port_fault(listener: &Listener, service: Option<&Service>) -> Option<Fault> {
+    let service = service.filter(|service| !service.ports.is_empty())?;
+    let exposed = service.ports.iter().any(|port| port.port == listener.port);
+    (!exposed).then(|| {
+        let ports = text::list(service.ports.iter().map(|port| port.port.to_string()));
+        let message = format!(
+            "port {} is not a port of Service {} of the data plane; it has: {ports}",
+            listener.port, service.key
+        );
+        ("PortUnavailable", message)
+    })
+}

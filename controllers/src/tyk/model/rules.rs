@@ -1,0 +1,265 @@
+//! Rules of one route, put together by path: one API holds one upstream and one operation per method. A rule that does
+//! not go with an earlier one of its path is dropped whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::{
+    objects::{
+        HttpRoute,
+        route::{BackendRef, Filters, HeaderEdit, Match, Method, PathRewrite, Redirect, Rule},
+    },
+    verdict::{OperationPlan, StaticRedirect},
+};
+
+/// What one path amounts to.
+#[derive(Debug, Default)]
+pub(super) struct Group<'a> {
+    /// Indices of its rules.
+    pub(super) rules: Vec<usize>,
+    /// The rule whose backends count (all of them agree); none if there are only redirects.
+    pub(super) backends: Option<usize>,
+    /// ReplacePrefixMatch, if it changes anything.
+    pub(super) prefix: Option<String>,
+    pub(super) operations: BTreeMap<Method, OperationPlan>,
+    filters: BTreeMap<Method, &'a Filters>,
+    /// The rule that decided `prefix`.
+    prefixed_by: Option<usize>,
+}
+
+/// Rules by path, and what was dropped.
+#[derive(Debug, Default)]
+pub(super) struct Rules<'a> {
+    pub(super) groups: BTreeMap<&'a str, Group<'a>>,
+    /// Index of the rule, and why: each text begins with a field path.
+    pub(super) dropped: Vec<(usize, String)>,
+}
+
+/// Scheme (is it HTTPS?) and port of the listeners that admit the route.
+pub(super) type Entrances = BTreeSet<(bool, u16)>;
+
+/// Groups the rules of a route for listeners.
+pub(super) fn group<'a>(route: &'a HttpRoute, entrances: &Entrances) -> Rules<'a> {
+    let namespace = route.meta.key.namespace.as_str();
+    let mut all = Rules::default();
+    for (index, rule) in route.rules.iter().enumerate() {
+        if !rule.problems.is_empty() {
+            let why = super::text::list(rule.problems.iter().map(ToString::to_string));
+            all.dropped.push((index, why));
+            continue;
+        }
+        match admit(&all.groups, route, namespace, index, rule, entrances) {
+            Ok(operation) => add(&mut all.groups, index, rule, &operation),
+            Err(why) => all.dropped.push((index, format!("spec.rules[{index}].{why}"))),
+        }
+    }
+    all
+}
+
+/// What a rule does per operation, if it goes with the earlier ones.
+fn admit(
+    groups: &BTreeMap<&str, Group<'_>>,
+    route: &HttpRoute,
+    namespace: &str,
+    index: usize,
+    rule: &Rule,
+    entrances: &Entrances,
+) -> Result<OperationPlan, String> {
+    if rule.matches.is_empty() {
+        return Err("matches: none".to_owned());
+    }
+    let redirect = match &rule.filters.redirect {
+        Some(redirect) => Some(location(redirect, entrances)?),
+        None => None,
+    };
+    for Match { path, method } in &rule.matches {
+        let Some(group) = groups.get(path.as_str()) else {
+            continue;
+        };
+        let methods = method.as_ref().map_or(&Method::ALL[..], std::slice::from_ref);
+        let other = methods.iter().find_map(|method| {
+            Some((
+                *method,
+                group.filters.get(method).filter(|f| **f != &rule.filters)?,
+            ))
+        });
+        if let Some((method, _)) = other {
+            let of = group.rules.iter().find(|i| serves(route, **i, path, method));
+            return Err(format!(
+                "filters: not the same as those of spec.rules[{}], which also matches path {path} with method {}",
+                of.copied().unwrap_or_default(),
+                method.as_str().to_uppercase()
+            ));
+        }
+        if rule.filters.redirect.is_some() {
+            continue;
+        }
+        if let Some(earlier) = group.backends {
+            let theirs = route.rules.get(earlier).map(|rule| shares(rule, namespace));
+            if theirs.as_ref() != Some(&shares(rule, namespace)) {
+                return Err(format!(
+                    "backendRefs: not the same as those of spec.rules[{earlier}], which also matches path {path}; \
+                     rules of one path need the same backends"
+                ));
+            }
+        }
+        if let (Some(earlier), Some(prefix)) = (group.prefixed_by, prefix(rule, path)) {
+            if group.prefix.as_deref() != prefix {
+                return Err(format!(
+                    "filters: urlRewrite.path.replacePrefixMatch: not the same as in spec.rules[{earlier}], which also \
+                     matches path {path}; it counts for every method of a path"
+                ));
+            }
+        }
+    }
+    debug_assert!(route.rules.get(index).is_some());
+    Ok(operation(&rule.filters, redirect))
+}
+
+fn serves(route: &HttpRoute, rule: usize, path: &str, method: Method) -> bool {
+    route.rules.get(rule).is_some_and(|rule| {
+        rule.matches
+            .iter()
+            .any(|m| m.path == path && m.method.is_none_or(|m| m == method))
+    })
+}
+
+fn add<'a>(
+    groups: &mut BTreeMap<&'a str, Group<'a>>,
+    index: usize,
+    rule: &'a Rule,
+    operation: &OperationPlan,
+) {
+    for Match { path, method } in &rule.matches {
+        let group = groups.entry(path).or_default();
+        if group.rules.last() != Some(&index) {
+            group.rules.push(index);
+        }
+        if rule.filters.redirect.is_none() {
+            group.backends.get_or_insert(index);
+            if group.prefixed_by.is_none() {
+                if let Some(prefix) = prefix(rule, path) {
+                    group.prefixed_by = Some(index);
+                    group.prefix = prefix.map(str::to_owned);
+                }
+            }
+        }
+        let methods = method.as_ref().map_or(&Method::ALL[..], std::slice::from_ref);
+        for method in methods {
+            group.filters.entry(*method).or_insert(&rule.filters);
+            group
+                .operations
+                .entry(*method)
+                .or_insert_with(|| operation.clone());
+        }
+    }
+}
+
+/// What a rule wants in place of the path: `None` if it does not care (it replaces the full path), `Some(None)` for the
+/// path itself.
+fn prefix<'a>(rule: &'a Rule, path: &str) -> Option<Option<&'a str>> {
+    match &rule.filters.rewrite {
+        None => Some(None),
+        Some(PathRewrite::Prefix(prefix)) => Some((prefix != path).then_some(prefix)),
+        Some(PathRewrite::Full(_)) => None,
+    }
+}
+
+/// Backends for comparison: without weight 0, in order, weights reduced.
+fn shares<'a>(
+    rule: &'a Rule,
+    namespace: &'a str,
+) -> BTreeMap<(&'a str, &'a str, &'a str, &'a str, Option<u16>), u64> {
+    fn gcd(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    let mut shares = BTreeMap::new();
+    for backend in rule.backends.iter().filter(|backend| backend.weight > 0) {
+        let BackendRef {
+            group,
+            kind,
+            namespace: own,
+            name,
+            port,
+            weight,
+        } = backend;
+        let key = (
+            group.as_str(),
+            kind.as_str(),
+            own.as_deref().unwrap_or(namespace),
+            name.as_str(),
+            *port,
+        );
+        *shares.entry(key).or_insert(0) += u64::from(*weight);
+    }
+    let divisor = shares.values().fold(0, |d, share| gcd(d, *share)).max(1);
+    shares.values_mut().for_each(|share| *share /= divisor);
+    shares
+}
+
+fn operation(filters: &Filters, redirect: Option<StaticRedirect>) -> OperationPlan {
+    let full_path = match &filters.rewrite {
+        Some(PathRewrite::Full(path)) if redirect.is_none() => Some(path.clone()),
+        _ => None,
+    };
+    OperationPlan {
+        // A redirect is answered before anything reaches a backend.
+        request_headers: if redirect.is_none() {
+            filters.request_headers.clone()
+        } else {
+            HeaderEdit::default()
+        },
+        response_headers: filters.response_headers.clone(),
+        full_path,
+        redirect,
+    }
+}
+
+/// A redirect with scheme and port from the listeners where they are not written.
+fn location(redirect: &Redirect, entrances: &Entrances) -> Result<StaticRedirect, String> {
+    let one = |values: BTreeSet<String>| match values.len() {
+        1 => values.into_iter().next(),
+        _ => None,
+    };
+    let name = |secure: bool| if secure { "https" } else { "http" };
+    let scheme = match &redirect.scheme {
+        Some(scheme) => scheme.clone(),
+        None => one(entrances
+            .iter()
+            .map(|(secure, _)| name(*secure).to_owned())
+            .collect())
+        .ok_or(
+            "filters: requestRedirect.scheme: must be set, because listeners of both schemes admit the route",
+        )?,
+    };
+    let well_known = if scheme == "https" { 443 } else { 80 };
+    let port = match (redirect.port, &redirect.scheme) {
+        (Some(port), _) => port,
+        (None, Some(_)) => well_known,
+        (None, None) => {
+            let ports: BTreeSet<u16> = entrances.iter().map(|(_, port)| *port).collect();
+            match ports.len() {
+                1 => ports.first().copied().unwrap_or(well_known),
+                _ => {
+                    return Err("filters: requestRedirect.port: must be set, because listeners of several ports admit \
+                                the route"
+                        .to_owned());
+                }
+            }
+        }
+    };
+    let Redirect {
+        hostname,
+        path,
+        status,
+        ..
+    } = redirect;
+    let port = if port == well_known {
+        String::new()
+    } else {
+        format!(":{port}")
+    };
+    Ok(StaticRedirect {
+        location: format!("{scheme}://{hostname}{port}{path}"),
+        status: *status,
+    })
+}

@@ -7,9 +7,9 @@ use reconcile_kit::{Condition, ConditionStatus};
 use super::{
     super::{
         objects::{Key, TykOasApiDefinition},
+        translate,
         verdict::{BaseDocument, DefinitionVerdict},
     },
-    base,
     graph::Target,
     store, text,
     view::View,
@@ -83,7 +83,8 @@ fn document(view: &View<'_>, definition: &TykOasApiDefinition) -> Result<Arc<Bas
         Some(Err(why)) => return Err(Fault::Invalid(format!("ConfigMap {name}, key {key}: {why}"))),
         Some(Ok(document)) => document,
     };
-    base::check(document).map_err(|why| Fault::Invalid(format!("ConfigMap {name}, key {key}: {why}")))?;
+    translate::base::check(document)
+        .map_err(|faults| Fault::Invalid(format!("ConfigMap {name}, key {key}: {}", text::list(faults))))?;
     Ok(Arc::new(BaseDocument {
         definition: own.clone(),
         document: Arc::clone(document),

@@ -219,3 +219,34 @@ fn a_gateways_definition_applies_to_routes_without_their_own() {
     let own = &world.definition("infra", "g").condition;
     assert_eq!(said(std::slice::from_ref(own), "Accepted"), "True Attached");
 }
+
+#[test]
+fn a_definition_that_collides_with_its_route_is_an_attachment_conflict() {
+    // given a definition with an operation that has the name of the route's own
+    let document = json!({
+        "info": {"title": "base", "version": "1"}, "openapi": "3.0.3",
+        "paths": {"/x": {"get": {"operationId": "get", "responses": {"default": {"description": ""}}}}},
+        "x-tyk-api-gateway": {},
+    });
+    let colliding = ConfigMap {
+        documents: [("api.json".to_owned(), Ok(Arc::new(document)))].into(),
+        ..config_map("shop")
+    };
+    let mut world = on_route().with(colliding);
+    // then the route keeps what it had, and no open API comes in its place
+    assert_eq!(parent_said(&world), "False AttachmentConflict");
+    assert!(
+        message_of_route(&world).contains("GET /x"),
+        "{}",
+        message_of_route(&world)
+    );
+    assert_eq!(
+        world.route("r").gateways[&key("infra", "edge")],
+        Disposition::Keep
+    );
+    assert!(world.route("r").apis.is_empty());
+    // and the definition is the one that counts
+    assert_eq!(status(&world, "d"), "True Attached");
+    world.put(config_map("shop"));
+    assert_eq!(parent_said(&world), "True Accepted");
+}

@@ -94,11 +94,12 @@ impl Graph {
         let Some(slot) = self.slots.get_mut(index(id)) else {
             return;
         };
-        if slot.readers.is_empty() && slot.reads.is_empty() {
-            if let Some(cell) = slot.cell.take() {
-                self.ids.remove(&cell);
-                self.free.push(id);
-            }
+        if slot.readers.is_empty()
+            && slot.reads.is_empty()
+            && let Some(cell) = slot.cell.take()
+        {
+            self.ids.remove(&cell);
+            self.free.push(id);
         }
     }
 
@@ -121,10 +122,10 @@ impl Graph {
             }
         };
         for id in &new {
-            if old.binary_search(id).is_err() {
-                if let Some(slot) = self.slots.get_mut(index(*id)) {
-                    slot.readers.insert(reader);
-                }
+            if old.binary_search(id).is_err()
+                && let Some(slot) = self.slots.get_mut(index(*id))
+            {
+                slot.readers.insert(reader);
             }
         }
         for id in &*old {

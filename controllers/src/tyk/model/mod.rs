@@ -17,7 +17,6 @@ use super::{
 };
 
 mod backend;
-mod base;
 mod claims;
 mod class;
 mod definition;
@@ -412,10 +411,7 @@ impl Model {
             drafts.insert(key, draft);
         }
         for key in self.claims.settle() {
-            if !drafts.contains_key(&key) {
-                let draft = self.draft(&key);
-                drafts.insert(key, draft);
-            }
+            drafts.entry(key).or_insert_with_key(|key| self.draft(key));
         }
         for (key, draft) in drafts {
             let claims: Box<[Claim]> = draft.as_ref().map(Draft::claims).unwrap_or_default().into();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{
     super::{
         objects::{
-            Event, Gateway, HttpRoute, Key, Kind, Object, Problem, Secret, Service,
+            Event, Gateway, HttpRoute, Key, Kind, Object, Problem, Service,
             context::ConnectionFields,
             core::IngressAddress,
             gateway::{AllowedNamespaces, LabelSelector, Listener},
@@ -211,7 +211,7 @@ fn listener_object(r: &mut Random, name: &str) -> Listener {
     let mut o = if r.chance(30) {
         https(name, 443, r.of(&HOSTS), &[certificate])
     } else {
-        http(name, r.of(&[80, 80, 8080, 9]))
+        http(name, r.of(&[80, 80, 80, 8080, 443, 9]))
     };
     if r.chance(40) {
         o.hostname = r.some(70, &HOSTS).map(str::to_owned);
@@ -418,6 +418,43 @@ impl Snapshot {
             gateways: model.gateways().map(|(k, v)| (k.clone(), v.clone())).collect(),
             routes: model.routes().map(|(k, v)| (k.clone(), v.clone())).collect(),
             definitions: model.definitions().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        }
+    }
+
+    /// Takes over the answers of a model; where they differed.
+    pub(super) fn follow(&mut self, model: &Model) -> Changes {
+        fn follow<'a, K, Q, V>(
+            known: &mut BTreeMap<K, V>,
+            now: impl Iterator<Item = (&'a Q, &'a V)>,
+        ) -> std::collections::BTreeSet<K>
+        where
+            K: Ord + Clone + std::borrow::Borrow<Q>,
+            Q: Ord + ToOwned<Owned = K> + ?Sized + 'a,
+            V: PartialEq + Clone + 'a,
+        {
+            let now: BTreeMap<&Q, &V> = now.collect();
+            let gone: Vec<K> = known
+                .keys()
+                .filter(|key| !now.contains_key((*key).borrow()))
+                .cloned()
+                .collect();
+            for key in &gone {
+                known.remove(key.borrow());
+            }
+            let mut changed: std::collections::BTreeSet<K> = gone.into_iter().collect();
+            for (key, value) in now {
+                if known.get(key) != Some(value) {
+                    known.insert(key.to_owned(), value.clone());
+                    changed.insert(key.to_owned());
+                }
+            }
+            changed
+        }
+        Changes {
+            classes: follow(&mut self.classes, model.classes()),
+            gateways: follow(&mut self.gateways, model.gateways()),
+            routes: follow(&mut self.routes, model.routes()),
+            definitions: follow(&mut self.definitions, model.definitions()),
         }
     }
 

@@ -11,10 +11,10 @@ use reconcile_kit::Condition;
 use super::{
     super::{
         objects::{GATEWAY_GROUP, HttpRoute, Key, gateway::AllowedNamespaces, route::ParentRef},
+        translate,
         verdict::{ApiPlan, BaseDocument, CertificateUse, Disposition, Notice, Target},
     },
     backend::{self, Resolved},
-    base,
     claims::{Claim, Claimant, Place},
     class::Unusable,
     definition::Fault,
@@ -304,15 +304,9 @@ fn serve(
         return draft;
     }
     let listeners: BTreeSet<usize> = parents.iter().flat_map(|p| p.listeners.iter().copied()).collect();
-    let facts = |only_serving: bool| {
-        listeners
-            .iter()
-            .filter_map(|i| gateway.listeners.get(*i))
-            .filter(move |l| !only_serving || l.broken.is_none())
-    };
-    let entrances: rules::Entrances = facts(facts(true).next().is_some())
-        .map(|l| (l.secure, l.port))
-        .collect();
+    let facts = || listeners.iter().filter_map(|i| gateway.listeners.get(*i));
+    // Whether a rule is served must not depend on which of its listeners happen to be valid.
+    let entrances: rules::Entrances = facts().map(|l| (l.secure, l.port)).collect();
     let Rules { groups, dropped } = rules::group(route, &entrances);
     if groups.is_empty() {
         draft.refusal = unsupported(if dropped.is_empty() {
@@ -323,7 +317,7 @@ fn serve(
         return draft;
     }
     draft.dropped = dropped;
-    let certificates = certificates(route, facts(true));
+    let certificates = certificates(route, facts().filter(|l| l.broken.is_none()));
     let hosts: BTreeSet<&Option<String>> = parents.iter().flat_map(|p| &p.hosts).collect();
     let (base, refusal) = match base {
         Ok(base) => (base, None),
@@ -338,35 +332,32 @@ fn serve(
         open_source: connection.mode == super::super::verdict::Mode::OpenSource,
         tags: Arc::clone(&gateway.tags),
     });
-    let targets: BTreeMap<&str, Vec<Target>> = groups
-        .iter()
-        .map(|(path, group)| (*path, targets(route, group.backends, resolved)))
-        .collect();
-    for host in hosts {
-        for (path, group) in &groups {
-            let plan = ApiPlan {
-                route: route.meta.key.clone(),
-                gateway: gateway.key.clone(),
-                connection: Arc::clone(connection),
-                host: host.clone(),
-                path: (*path).to_owned(),
-                tags: gateway.tags.to_vec(),
-                certificates: host
-                    .as_ref()
-                    .and_then(|host| certificates.get(host).cloned())
-                    .unwrap_or_default(),
-                targets: targets.get(path).cloned().unwrap_or_default(),
-                prefix: group.prefix.clone(),
-                operations: group.operations.clone(),
-                base: base.clone(),
-            };
-            if draft.base_refusal.is_none() {
-                draft.base_refusal = base::conflict(&plan).map(|why| {
-                    let definition = base.as_ref().map(|base| base.definition.to_string());
-                    let message = format!("TykOasApiDefinition {}: {why}", definition.unwrap_or_default());
-                    Refusal::new("AttachmentConflict", Disposition::Keep, message)
-                });
-            }
+    for (path, group) in &groups {
+        let plan = ApiPlan {
+            route: route.meta.key.clone(),
+            gateway: gateway.key.clone(),
+            connection: Arc::clone(connection),
+            host: None,
+            path: (*path).to_owned(),
+            tags: gateway.tags.to_vec(),
+            certificates: Vec::new(),
+            targets: targets(route, group.backends, resolved),
+            prefix: group.prefix.clone(),
+            operations: group.operations.clone(),
+            base: base.clone(),
+        };
+        if draft.base_refusal.is_none() {
+            // No host comes into this, so it is found also while no listener serves.
+            draft.base_refusal = translate::attach::conflict(&plan)
+                .map(|why| Refusal::new("AttachmentConflict", Disposition::Keep, text::cut(why, 4_000)));
+        }
+        for host in &hosts {
+            let mut plan = plan.clone();
+            plan.host = (*host).clone();
+            plan.certificates = host
+                .as_ref()
+                .and_then(|host| certificates.get(host).cloned())
+                .unwrap_or_default();
             let place = Arc::new(Place {
                 site: Arc::clone(site),
                 host: host.as_deref().map(Into::into),
@@ -379,6 +370,9 @@ fn serve(
             draft.plans.push((plan, claim));
         }
     }
+    draft
+        .plans
+        .sort_by(|(a, _), (b, _)| (&a.host, &a.path).cmp(&(&b.host, &b.path)));
     draft.rules = groups
         .into_iter()
         .map(|(path, group)| (path.to_owned(), group.rules))

@@ -47,7 +47,7 @@ pub(super) fn group<'a>(route: &'a HttpRoute, entrances: &Entrances) -> Rules<'a
             all.dropped.push((index, why));
             continue;
         }
-        match admit(&all.groups, route, namespace, index, rule, entrances) {
+        match admit(&all.groups, route, namespace, rule, entrances) {
             Ok(operation) => add(&mut all.groups, index, rule, &operation),
             Err(why) => all.dropped.push((index, format!("spec.rules[{index}].{why}"))),
         }
@@ -60,7 +60,6 @@ fn admit(
     groups: &BTreeMap<&str, Group<'_>>,
     route: &HttpRoute,
     namespace: &str,
-    index: usize,
     rule: &Rule,
     entrances: &Entrances,
 ) -> Result<OperationPlan, String> {
@@ -102,16 +101,15 @@ fn admit(
                 ));
             }
         }
-        if let (Some(earlier), Some(prefix)) = (group.prefixed_by, prefix(rule, path)) {
-            if group.prefix.as_deref() != prefix {
-                return Err(format!(
-                    "filters: urlRewrite.path.replacePrefixMatch: not the same as in spec.rules[{earlier}], which also \
+        if let (Some(earlier), Some(prefix)) = (group.prefixed_by, prefix(rule, path))
+            && group.prefix.as_deref() != prefix
+        {
+            return Err(format!(
+                "filters: urlRewrite.path.replacePrefixMatch: not the same as in spec.rules[{earlier}], which also \
                      matches path {path}; it counts for every method of a path"
-                ));
-            }
+            ));
         }
     }
-    debug_assert!(route.rules.get(index).is_some());
     Ok(operation(&rule.filters, redirect))
 }
 
@@ -136,11 +134,11 @@ fn add<'a>(
         }
         if rule.filters.redirect.is_none() {
             group.backends.get_or_insert(index);
-            if group.prefixed_by.is_none() {
-                if let Some(prefix) = prefix(rule, path) {
-                    group.prefixed_by = Some(index);
-                    group.prefix = prefix.map(str::to_owned);
-                }
+            if group.prefixed_by.is_none()
+                && let Some(prefix) = prefix(rule, path)
+            {
+                group.prefixed_by = Some(index);
+                group.prefix = prefix.map(str::to_owned);
             }
         }
         let methods = method.as_ref().map_or(&Method::ALL[..], std::slice::from_ref);

@@ -18,11 +18,15 @@ pub(super) fn list<I: IntoIterator<Item = String>>(items: I) -> String {
     shown.join("; ")
 }
 
-/// An item, cut when it is too long.
-pub(super) fn short(item: String) -> String {
-    match item.char_indices().nth(ITEM) {
-        Some((end, _)) => item.get(..end).unwrap_or_default().to_owned() + "…",
-        None => item,
+fn short(item: String) -> String {
+    cut(item, ITEM)
+}
+
+/// A text, cut when it has more than `most` characters.
+pub(super) fn cut(text: String, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => text.get(..end).unwrap_or_default().to_owned() + "…",
+        None => text,
     }
 }
 

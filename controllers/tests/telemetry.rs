@@ -588,3 +588,26 @@ async fn the_log_level_is_changed_while_running_and_nonsense_is_refused() {
     assert!(log.lines().any(|line| line.contains("\"DEBUG\"")), "{log}");
     assert!(log.contains("\"message\":\"log level\""), "{log}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_comes_while_it_starts_ends_it_in_good_order() {
+    let folder = Folder::new();
+    let collector = Collector::default();
+    let endpoint = format!("http://{}", collector.listen(nowhere()));
+    // given: nobody at the address of the API server
+    let mut operator = Running::start_with(
+        &folder,
+        "http://127.0.0.1:9",
+        &FLAGS,
+        &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)],
+    );
+    // when: it is asked to end as soon as it listens, which is before anything else of it runs
+    eventually("it listens", async || {
+        tokio::net::TcpStream::connect(operator.probes).await.ok()
+    })
+    .await;
+    let (code, log) = operator.terminate();
+    // then: it ends by itself
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("\"message\":\"stopped\""), "{log}");
+}

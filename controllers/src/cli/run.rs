@@ -9,7 +9,7 @@ use reconcile_kit::runtime::{
     Metrics, Scope,
     probes::{Endpoint, ServeError},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{Failure, connect, logging};
@@ -226,6 +226,7 @@ fn is_label(text: &str) -> bool {
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let options = args.options()?;
+    let mut stop_signal = StopSignal::new()?;
     let traces = Traces::start(&environment, options.extra_ca.as_deref()).map_err(Failure::usage)?;
     let level = logging::start(args.log_format, &args.log_level, traces.as_ref())?;
     let config = connect::config().await?;
@@ -259,7 +260,7 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let operator =
         App::start(client, leadership, metrics, &options).map_err(|error| Failure::usage(error.message))?;
     let _servers = operator.serve(probes, scrapes, logging::router(level), &stop);
-    let name = stop_signal().await?;
+    let name = stop_signal.received().await;
     tracing::info!(signal = name, "stopping: finishing what runs");
     if tokio::time::timeout(STOP_LIMIT, operator.shutdown())
         .await
@@ -275,12 +276,25 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn stop_signal() -> Result<&'static str, Failure> {
-    let failed = |error: std::io::Error| Failure::other(format!("signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    tokio::select! {
-        _ = terminate.recv() => Ok("SIGTERM"),
-        _ = interrupt.recv() => Ok("SIGINT"),
+/// SIGTERM and SIGINT, from the moment on when this is made: one that comes while the operator starts is not lost.
+struct StopSignal {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignal {
+    fn new() -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::other(format!("signals: {error}"));
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).map_err(failed)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
+        })
+    }
+
+    async fn received(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
     }
 }

@@ -65,6 +65,24 @@ Whose a CRD in the cluster is: "absent", "ours" (this release installed it) or "
 {{- if and .Values.crds.garage.enabled (ne (include "routewright.whose" (dict "context" . "name" "garagebuckets.garage.rajsingh.info")) "other") }}true{{ end }}
 {{- end }}
 
+{{/* The release that is there manages buckets in Garage: its role may patch them. */}}
+{{- define "routewright.managedBuckets" -}}
+{{- $name := include "routewright.clusterName" . }}
+{{- $roles := list (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" $name) }}
+{{- range .Values.watchNamespaces }}
+{{- $roles = append $roles (lookup "rbac.authorization.k8s.io/v1" "Role" . $name) }}
+{{- end }}
+{{- $managed := false }}
+{{- range $roles }}
+{{- range (dig "rules" list (default dict .)) }}
+{{- if and (has "garagebuckets" (default list .resources)) (has "patch" (default list .verbs)) }}
+{{- $managed = true }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if $managed }}true{{ end }}
+{{- end }}
+
 {{/* Rights on namespaced objects: in every namespace, or in the watched ones. */}}
 {{- define "routewright.rules" -}}
 - apiGroups: [garage.rajsingh.info]

@@ -326,6 +326,18 @@ async fn uninstall_leaves_nothing_stuck() {
         }
         let (empty, full) = (format!("empty-{}", s.ns()), format!("full-{}", s.ns()));
         garage.put_page(&full, "<h1>kept</h1>").await?;
+        // When the controller is switched off, then they are let go; and taken again when it is switched on
+        let mut off = everything(true);
+        off["garageBuckets"]["enabled"] = json!(false);
+        release.install(off).await?;
+        for name in [&empty, &full] {
+            let free = stage.there("GarageBucket", name).await?;
+            assert!(free["metadata"].get("finalizers").is_none(), "{free}");
+        }
+        release.install(everything(true)).await?;
+        for name in [&empty, &full] {
+            held(&stage, name).await?;
+        }
         // And one is being deleted, and cannot be: there is a page in it
         stage.delete("GarageBucket", &full).await?;
         // When the release is removed

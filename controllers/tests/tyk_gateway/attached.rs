@@ -287,3 +287,46 @@ pub(crate) fn settings_for_unmatched_methods_do_nothing(backends: &Backends) -> 
         }
     })
 }
+
+/// Another method of the same path is no collision: each keeps its own.
+pub(crate) fn the_same_middleware_for_another_method(backends: &Backends) -> Case {
+    let document = |middleware: Value| {
+        open(
+            json!({"/books/{id}": {
+                "post": operation("add"),
+                "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}],
+            }}),
+            json!({"add": middleware}),
+            json!({}),
+        )
+    };
+    let mut headers = at("/other-headers", backends);
+    headers
+        .operations
+        .insert(Method::Get, request(&[("X-Set", "route")], &[]));
+    let headers = attach(
+        headers,
+        document(
+            json!({"transformRequestHeaders": {"enabled": true, "add": [{"name": "X-Set", "value": "base"}]}}),
+        ),
+    );
+    let mut moved = at("/other-mock", backends);
+    moved
+        .operations
+        .insert(Method::Get, redirect("https://example.org/", 301));
+    let moved = attach(
+        moved,
+        document(json!({"mockResponse": {"enabled": true, "code": 418, "body": "tea"}})),
+    );
+    Case::new([headers, moved], |gateway| {
+        let set =
+            |method: &str, path: &str| gateway.ask(method, path).echo()["headers"].get("x-set").cloned();
+        assert_eq!(set("GET", "/other-headers/books/1"), Some(json!("route")));
+        assert_eq!(set("POST", "/other-headers/books/1"), Some(json!("base")));
+        assert_eq!(set("POST", "/other-headers/other"), None);
+        let status = |method: &str, path: &str| gateway.ask(method, path).status;
+        assert_eq!(status("GET", "/other-mock/books/1"), 301);
+        assert_eq!(status("POST", "/other-mock/books/1"), 418);
+        assert_eq!(status("POST", "/other-mock/other"), 200);
+    })
+}

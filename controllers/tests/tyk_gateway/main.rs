@@ -99,6 +99,7 @@ fn everywhere() -> Vec<(&'static str, Story)> {
         attached::a_block_of_a_definition,
         attached::operations_of_a_definition,
         attached::header_changes_of_route_and_definition,
+        attached::the_same_middleware_for_another_method,
         attached::settings_for_unmatched_methods_do_nothing,
         hosts::strict_routes_match_by_segment,
         hosts::certificate_ids_are_known_beforehand,

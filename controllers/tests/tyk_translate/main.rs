@@ -11,6 +11,7 @@ mod attached;
 mod configuration;
 mod filters;
 mod identity;
+mod manifests;
 mod methods;
 mod properties;
 mod support;

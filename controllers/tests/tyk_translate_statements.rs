@@ -94,7 +94,6 @@ fn every_named_test_exists() {
 }
 
 #[test]
-#[ignore = "enabled when the last statement has its test"]
 fn every_statement_has_a_test() {
     let without: Vec<_> = rows()
         .into_iter()

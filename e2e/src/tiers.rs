@@ -214,7 +214,7 @@ fn prepare() -> Result<std::path::PathBuf> {
 
 /// Test programs of the controllers that need neither an API server nor anything else.
 fn pure(name: &str) -> bool {
-    name == "docs" || (name.starts_with("tyk_") && !needs_programs(name))
+    matches!(name, "docs" | "translate" | "fuzz") || (name.starts_with("tyk_") && !needs_programs(name))
 }
 
 /// Test programs of the controllers that ask a real Garage or a real Tyk Gateway.

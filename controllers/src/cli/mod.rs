@@ -5,8 +5,9 @@ pub mod connect;
 pub mod crds;
 pub mod logging;
 pub mod run;
+pub mod translate;
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 /// Website exposure for Garage buckets, and Gateway API on Tyk.
 #[derive(Debug, Parser)]
@@ -32,6 +33,13 @@ pub enum Command {
     Crds,
     /// Take back what would keep objects from being deleted without the operator; the chart does on uninstall.
     Cleanup(cleanup::CleanupArgs),
+    /// Print what Tyk would serve for manifests, and the statuses that they would get. Needs no cluster.
+    Translate(translate::TranslateArgs),
+    /// Print a completion script for a shell, e.g. `source <(routewright completions bash)`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     /// Print version and the API versions that this build knows.
     Version,
 }
@@ -91,6 +99,15 @@ pub fn version() {
         "garage.rajsingh.info: GarageBucket v1beta1, GarageCluster v1beta2, GarageReferenceGrant v1beta1"
     );
     println!("networking.k8s.io/v1 Ingress, gateway.networking.k8s.io/v1 HTTPRoute");
+    println!("tyk.tyk.io: OperatorContext v1alpha1, TykOasApiDefinition v1alpha1 (translate)");
+}
+
+/// `routewright completions`: a script for a shell, from the same definitions as the commands.
+pub fn completions(shell: clap_complete::Shell) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "routewright", &mut script);
+    // A closed pipe is the reader's decision.
+    let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), &script);
 }
 
 /// The one line that a failed command ends with.

@@ -47,7 +47,7 @@ fn most_apis(values: &[Value]) -> usize {
 }
 
 /// Everything that must hold for any input.
-pub fn check(sources: &[Source], thorough: bool) {
+pub(crate) fn check(sources: &[Source], thorough: bool) {
     let settings = Settings::default();
     let values: Vec<Value> = sources
         .iter()

@@ -1,4 +1,4 @@
-//! The list of statements in the docs names tests that exist.
+//! The list of statements in the docs names tests that exist, at least one for each.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

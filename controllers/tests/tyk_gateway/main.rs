@@ -19,6 +19,7 @@ mod filters;
 mod gateway;
 mod hosts;
 mod methods;
+mod stories;
 #[path = "../tyk_translate/support.rs"]
 mod support;
 mod wire;
@@ -114,6 +115,7 @@ fn switched_on() -> Vec<(&'static str, Story)> {
         hosts::the_root_path,
         hosts::the_longest_path_wins,
         hosts::the_order_of_hosts,
+        stories::documents_of_realistic_manifests_load,
     ]
 }
 

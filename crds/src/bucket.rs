@@ -85,7 +85,8 @@ pub struct GarageBucketSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub global_alias: Option<String>,
-    /// Aliases that hold for one key only. Carried only.
+    /// Aliases that hold for one key only. Not managed: the bucket controller of Routewright refuses a bucket that asks for
+    /// them; another operator may act upon them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_aliases: Option<Vec<Open>>,
     /// Limits of the bucket. Left out: no limit.
@@ -98,14 +99,15 @@ pub struct GarageBucketSpec {
     /// Needs website.enabled: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website_exposure: Option<WebsiteExposure>,
-    /// Rights of keys on the bucket. Carried only.
+    /// Rights of keys on the bucket. Not managed: the bucket controller of Routewright refuses a bucket that asks for them;
+    /// another operator may act upon them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_permissions: Option<Vec<Open>>,
     /// ID of an existing bucket to adopt. Cannot change once status.bucketId is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub bucket_id: Option<String>,
-    /// Lifecycle rules of objects. Carried only.
+    /// Lifecycle rules of objects. Carried only: they have no effect, and an event says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Open>,
     /// What happens to the bucket in Garage when this object is deleted. Delete removes it if it is empty and waits

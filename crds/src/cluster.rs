@@ -97,7 +97,8 @@ pub struct GarageClusterSpec {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ConnectTo {
-    /// Another GarageCluster of the same namespace.
+    /// Another GarageCluster of the same namespace. Its Admin API and its token are used when adminApiEndpoint is left
+    /// out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterReference>,
     /// Base URL of the Admin API, for example `http://garage.example.com:3903`.

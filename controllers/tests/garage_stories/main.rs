@@ -16,5 +16,6 @@ mod coexistence;
 mod crash;
 mod faults;
 mod handles;
+mod http;
 mod rows;
 mod world;

@@ -26,7 +26,7 @@ use reconcile_kit::testing::{ApiServer, Verb};
 use serde_json::{Value, json};
 use tonic::{
     Request, Response, Status,
-    transport::{Server, server::TcpIncoming},
+    transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
 };
 
 #[path = "support/process.rs"]
@@ -70,14 +70,14 @@ impl TraceService for Collector {
 impl Collector {
     /// Listens at this address until the runtime ends.
     fn listen(&self, address: SocketAddr) -> SocketAddr {
+        self.listen_as(address, Server::builder())
+    }
+
+    fn listen_as(&self, address: SocketAddr, mut server: Server) -> SocketAddr {
         let incoming = TcpIncoming::bind(address).unwrap();
         let address = incoming.local_addr().unwrap();
         let service = TraceServiceServer::new(self.clone());
-        tokio::spawn(
-            Server::builder()
-                .add_service(service)
-                .serve_with_incoming(incoming),
-        );
+        tokio::spawn(server.add_service(service).serve_with_incoming(incoming));
         address
     }
 
@@ -446,6 +446,36 @@ async fn what_was_not_sent_yet_is_sent_at_the_end() {
         "{:#?}",
         collector.spans()
     );
+}
+
+/// Encryption is rustls with aws-lc-rs, and trusts the extra certificates beside the system's.
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_are_encrypted_for_a_collector_with_a_private_certificate() {
+    let folder = Folder::new();
+    let signed = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let identity = Identity::from_pem(signed.cert.pem(), signed.signing_key.serialize_pem());
+    let server = Server::builder()
+        .tls_config(ServerTlsConfig::new().identity(identity))
+        .unwrap();
+    let collector = Collector::default();
+    let endpoint = format!("https://{}", collector.listen_as(nowhere(), server));
+    let trusted = folder.file("ca.pem", &signed.cert.pem()).display().to_string();
+    for (variable, sent) in [
+        (None, false),
+        (Some("EXTRA_CA_FILE"), true),
+        (Some("OTEL_EXPORTER_OTLP_CERTIFICATE"), true),
+    ] {
+        let server = cluster(nowhere());
+        let address = on_a_socket(&server).await;
+        let mut variables = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())];
+        variables.extend(variable.map(|name| (name, trusted.as_str())));
+        let mut operator = Running::start_with(&folder, &format!("http://{address}"), &FLAGS, &variables);
+        exposed(&server).await;
+        let (code, log) = operator.terminate();
+        assert_eq!(code, Some(0), "{log}");
+        assert_eq!(!collector.reconciles().is_empty(), sent, "{variable:?}\n{log}");
+        collector.0.lock().unwrap().spans.clear();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::error::{IoContext, Result};
@@ -43,6 +44,10 @@ pub struct Request {
     pub field_manager: Option<String>,
     /// What the client calls itself.
     pub user_agent: String,
+    /// The Pod whose token was shown, empty for other users.
+    pub pod: String,
+    /// When the API server got it.
+    pub received: Timestamp,
 }
 
 impl Request {
@@ -71,6 +76,8 @@ struct Line {
     #[serde(default)]
     user_agent: String,
     #[serde(default)]
+    request_received_timestamp: Timestamp,
+    #[serde(default)]
     object_ref: Option<ObjectRef>,
     #[serde(default)]
     response_status: Option<Status>,
@@ -80,7 +87,12 @@ struct Line {
 struct User {
     #[serde(default)]
     username: String,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
 }
+
+/// Where the API server says which Pod a token was made for.
+const POD: &str = "authentication.kubernetes.io/pod-name";
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -194,7 +206,10 @@ fn request(line: Line) -> Option<Request> {
         (resource, "") => resource.to_owned(),
         (resource, sub) => format!("{resource}/{sub}"),
     };
+    let pod = line.user.extra.get(POD).and_then(|names| names.first());
     Some(Request {
+        pod: pod.cloned().unwrap_or_default(),
+        received: line.request_received_timestamp,
         user: line.user.username,
         verb: if apply { "apply".to_owned() } else { line.verb },
         resource,
@@ -213,9 +228,9 @@ mod tests {
 
     fn line(stage: &str, verb: &str, uri: &str, code: u16) -> String {
         let object = json!({"resource": "ingresses", "namespace": "a", "name": "x", "subresource": "status"});
-        let user = json!({"username": "system:serviceaccount:a:op"});
+        let user = json!({"username": "system:serviceaccount:a:op", "extra": {POD: ["op-0"]}});
         json!({"stage": stage, "verb": verb, "requestURI": uri, "user": user, "objectRef": object,
-               "responseStatus": {"code": code}})
+               "responseStatus": {"code": code}, "requestReceivedTimestamp": "2026-01-01T00:00:00.000001Z"})
         .to_string()
             + "\n"
     }
@@ -246,6 +261,8 @@ mod tests {
             [("apply", 201), ("patch", 200), ("watch", 200), ("watch", 403)]
         );
         assert_eq!(requests[0].field_manager.as_deref(), Some("m"));
+        assert_eq!(requests[0].pod, "op-0");
+        assert_eq!(requests[0].received.to_string(), "2026-01-01T00:00:00.000001Z");
         assert_eq!(
             count(&requests)[&("patch".into(), "ingresses/status".into(), 200)],
             1

@@ -261,7 +261,11 @@ impl Operator {
         get(self.cluster, ip, port, path).await
     }
 
-    async fn pod_ip(&self) -> Result<IpAddr> {
+    /// The Pods that stay, by name, with their addresses.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn pods(&self) -> Result<BTreeMap<String, IpAddr>> {
         let api: Api<Pod> = Api::namespaced(self.cluster.client().await?, self.ns());
         let label = ListParams::default().labels(&format!("app.kubernetes.io/instance={RELEASE}"));
         let pods = api.list(&label).await?;
@@ -270,10 +274,42 @@ impl Operator {
             .items
             .iter()
             .filter(|p| p.metadata.deletion_timestamp.is_none());
-        let ip = stays
-            .filter_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse().ok())
-            .next();
+        let addressed = stays.filter_map(|p| {
+            let ip = p.status.as_ref()?.pod_ip.as_ref()?.parse().ok()?;
+            Some((p.metadata.name.clone()?, ip))
+        });
+        Ok(addressed.collect())
+    }
+
+    async fn pod_ip(&self) -> Result<IpAddr> {
+        let ip = self.pods().await?.into_values().next();
         ip.ok_or_else(|| Error::other(format!("no operator Pod with an address in {}", self.ns())))
+    }
+
+    /// The text of a path of the probe port of one Pod.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn probe_pod(&self, ip: IpAddr, path: &str) -> Result<String> {
+        get(self.cluster, ip, 8081, path).await
+    }
+
+    /// The process of a Pod, for signals. It is seen from here because the node is made of namespaces only.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn process_of_pod(&self, pod: &str) -> Result<Process> {
+        let wanted = format!("POD_NAME={pod}");
+        let folder = Path::new("/proc");
+        let is_it = |pid: i32| {
+            let file = |name: &str| fs::read(folder.join(pid.to_string()).join(name)).unwrap_or_default();
+            file("comm") == b"routewright\n"
+                && file("environ").split(|b| *b == 0).any(|v| v == wanted.as_bytes())
+        };
+        let pids = fs::read_dir(folder).at("read", folder)?.flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let found = pids.into_iter().find(|pid| is_it(*pid)).and_then(Process::of);
+        found.ok_or_else(|| Error::other(format!("no process of Pod {pod}")))
     }
 
     /// Everything that it has logged.

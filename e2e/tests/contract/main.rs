@@ -9,6 +9,7 @@
 
 mod foreign;
 mod garage;
+mod ha;
 mod leader;
 mod requests;
 mod rights;

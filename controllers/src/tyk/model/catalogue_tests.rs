@@ -320,6 +320,69 @@ proptest! {
     }
 
     #[test]
+    fn permuted_rules_that_do_not_conflict_change_nothing(seed in any::<u64>()) {
+        let mut objects = world(seed);
+        let before = model(&objects);
+        let mut r = Random::new(seed);
+        let whole = |verdict: &RouteVerdict| {
+            verdict.parents.iter().all(|p| said(&p.conditions, "PartiallyInvalid") == "-"
+                && said(&p.conditions, "Accepted") == "True Accepted")
+        };
+        for object in &mut objects {
+            if let Object::HttpRoute(route) = object
+                && before.route(&route.meta.key).is_some_and(whole)
+                && route.rules.iter().all(|rule| rule.problems.is_empty())
+            {
+                r.shuffle(&mut route.rules);
+            }
+        }
+        let after = model(&objects);
+        for (key, verdict) in before.routes().filter(|(_, verdict)| whole(verdict)) {
+            let other = after.route(key).unwrap();
+            prop_assert_eq!(&verdict.apis, &other.apis);
+            prop_assert_eq!(&verdict.gateways, &other.gateways);
+        }
+    }
+
+    #[test]
+    fn permuted_parents_change_their_order_alone(seed in any::<u64>()) {
+        let mut objects = world(seed);
+        // no Gateway shares its data plane: the order of parents means something only there
+        objects.retain(|object| !matches!(object.id().0, Kind::OperatorContext));
+        objects.push(context().into());
+        objects.push(tags("infra", "own", &["other"]).into());
+        objects.push(tags("shop", "own", &["third"]).into());
+        let apart = [("edge", "infra", None), ("inner", "infra", Some("own")), ("edge", "shop", Some("own"))];
+        for (name, namespace, own) in apart {
+            for object in &mut objects {
+                if let Object::Gateway(o) = object && o.meta.key == key(namespace, name) {
+                    o.class = "tyk".into();
+                    o.parameters = own.map(|own| context_ref(None, own));
+                }
+            }
+        }
+        let before = model(&objects);
+        let mut r = Random::new(seed);
+        for object in &mut objects {
+            if let Object::HttpRoute(route) = object {
+                r.shuffle(&mut route.parents);
+            }
+        }
+        let after = model(&objects);
+        for (key, verdict) in before.routes() {
+            let other = after.route(key).unwrap();
+            prop_assert_eq!(&verdict.apis, &other.apis);
+            prop_assert_eq!(&verdict.gateways, &other.gateways);
+            let sorted = |verdict: &RouteVerdict| {
+                let mut parents = verdict.parents.clone();
+                parents.sort_by(|a, b| a.parent.cmp(&b.parent));
+                parents
+            };
+            prop_assert_eq!(sorted(verdict), sorted(other));
+        }
+    }
+
+    #[test]
     fn row_35_messages_are_bounded(rules in 1..400_usize, length in 1..20_000_usize) {
         let problem = |i: usize| Problem::new(format!("spec.rules[{i}].{}", "x".repeat(length)), "ü".repeat(length));
         let mut object = route("r", &[]);

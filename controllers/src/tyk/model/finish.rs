@@ -66,17 +66,18 @@ pub(super) fn finish(draft: Draft, claims: &Claims) -> (RouteVerdict, Counted) {
         });
     }
     if !draft.deleting {
-        let mut apis: Vec<ApiPlan> = Vec::new();
+        // Which plans stand, in the order of Gateways and plans; then the plans are moved, not copied.
+        let mut stands: Vec<bool> = Vec::new();
         for (key, gateway) in &draft.gateways {
-            let Some(hosts) = hosts.get(key) else {
-                continue;
-            };
             let lost = lost.get(key).map_or(&[][..], Vec::as_slice);
-            let won = gateway.plans.iter().zip(lost).filter(|(_, lost)| lost.is_none());
-            let served = won.filter(|((plan, _), _)| hosts.contains(&plan.host));
-            apis.extend(served.map(|((plan, _), _)| plan.clone()));
+            let hosts = hosts.get(key);
+            stands.extend(gateway.plans.iter().zip(lost).map(|((plan, _), lost)| {
+                lost.is_none() && hosts.is_some_and(|hosts| hosts.contains(&plan.host))
+            }));
         }
-        verdict.apis = apis;
+        let plans = draft.gateways.into_values().flat_map(|gateway| gateway.plans);
+        let apis = plans.zip(stands).filter(|(_, stands)| *stands);
+        verdict.apis = apis.map(|((plan, _), _)| plan).collect();
     }
     (verdict, counted.into_iter().collect())
 }

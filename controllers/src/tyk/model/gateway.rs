@@ -76,12 +76,14 @@ pub(super) fn gateway(
         Reach::At(service) => Some(*service),
         Reach::Unknown(_) => None,
     };
-    let listeners = listener::judge(
-        view,
-        gateway,
-        service,
-        refused.as_ref().map(|(_, why)| why.as_str()),
-    );
+    let unusable = match (&refused, &class.connection) {
+        (Some((_, why)), _) => Some(("Invalid", why.as_str())),
+        (None, Err(Unusable::Environment(why) | Unusable::Unreadable(why))) => {
+            Some(("Pending", why.as_str()))
+        }
+        (None, Ok(_)) => None,
+    };
+    let listeners = listener::judge(view, gateway, service, unusable);
     let (addresses, unaddressed) = match &reach {
         Reach::Unknown(why) => (Vec::new(), Some(("UnsupportedAddress", why.clone()))),
         Reach::At(service) => addresses(service, &view.settings.cluster_domain),

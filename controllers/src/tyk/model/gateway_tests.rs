@@ -576,4 +576,8 @@ fn without_a_connection_nothing_is_programmed() {
     let world = World::new().with(no_auth);
     assert_eq!(accepted(&world), "True Accepted");
     assert_eq!(programmed(&world), "False Pending");
+    assert_eq!(
+        said(&world.listener("web").conditions, "Programmed"),
+        "False Pending"
+    );
 }

@@ -241,12 +241,12 @@ fn overlapping(index: usize, listeners: &[Listener]) -> Option<Condition> {
 }
 
 /// Judges the listeners of a Gateway. `service`: the data plane's, if it is known and exists. `unusable`: why the
-/// Gateway as a whole serves nothing.
+/// Gateway as a whole serves nothing, as reason of Programmed and message.
 pub(super) fn judge(
     view: &View<'_>,
     gateway: &Gateway,
     service: Option<&Service>,
-    unusable: Option<&str>,
+    unusable: Option<(&'static str, &str)>,
 ) -> Vec<Judged> {
     (0..gateway.listeners.len())
         .filter_map(|index| one(view, gateway, index, service, unusable))
@@ -258,7 +258,7 @@ fn one(
     gateway: &Gateway,
     index: usize,
     service: Option<&Service>,
-    unusable: Option<&str>,
+    unusable: Option<(&'static str, &str)>,
 ) -> Option<Judged> {
     let listener = gateway.listeners.get(index)?;
     let conflict = conflict(index, &gateway.listeners);
@@ -296,7 +296,7 @@ fn one(
         Some((reason, message)) => Condition::new("ResolvedRefs", false, reason, message),
     };
     let programmed = match (unusable, &conflict, &broken) {
-        (Some(why), _, _) => Condition::new("Programmed", false, "Invalid", why),
+        (Some((reason, why)), _, _) => Condition::new("Programmed", false, reason, why),
         (None, Some((reason, message)), _) => Condition::new("Programmed", false, reason, message.clone()),
         (None, None, Some((_, message))) => Condition::new("Programmed", false, "Invalid", message.clone()),
         (None, None, None) => Condition::new("Programmed", true, "Programmed", ""),

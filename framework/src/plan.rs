@@ -166,16 +166,21 @@ impl Desired {
 /// Removes from a live object what is tolerated though it differs; gets the live object and the desired body.
 pub type Tolerate = fn(live: &mut Value, desired: &Value);
 
+/// Puts into a body that is about to be applied what of the live object is tolerated; gets the body and the live object.
+pub type Keep = fn(body: &mut Value, live: &Value);
+
 /// How a child is compared and applied.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyOptions {
-    /// Differences that are not reverted while our own intent is unchanged.
+    /// Differences that are not reverted.
     pub tolerate: Option<Tolerate>,
+    /// What keeps them when something else of the object is applied: an atomic list would lose them otherwise.
+    pub keep: Option<Keep>,
 }
 
 impl PartialEq for ApplyOptions {
     // Function addresses are no identity; that there is one is what a plan says.
     fn eq(&self, other: &Self) -> bool {
-        self.tolerate.is_some() == other.tolerate.is_some()
+        self.tolerate.is_some() == other.tolerate.is_some() && self.keep.is_some() == other.keep.is_some()
     }
 }

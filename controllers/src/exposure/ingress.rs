@@ -93,6 +93,30 @@ pub fn tolerate_acme_solver(live: &mut Value, desired: &Value) {
     });
 }
 
+/// Puts the solver paths that the live rules have under hosts of ours in front of our paths, so that a change of ours
+/// does not end a challenge: cert-manager does not look again at what it has presented. `body` and `live` are objects
+/// with a `spec`.
+pub fn keep_acme_solver(body: &mut Value, live: &Value) {
+    let Some(ours) = body.pointer_mut("/spec/rules").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let theirs = live.pointer("/spec/rules").and_then(Value::as_array);
+    for rule in theirs.into_iter().flatten() {
+        let Some(own) = ours.iter_mut().find(|own| own.get("host") == rule.get("host")) else {
+            continue;
+        };
+        let solving = |path: &&Value| {
+            let path = path.get("path").and_then(Value::as_str);
+            path.is_some_and(|path| path.starts_with(ACME_PATH))
+        };
+        let paths = rule.pointer("/http/paths").and_then(Value::as_array);
+        let solvers: Vec<Value> = paths.into_iter().flatten().filter(solving).cloned().collect();
+        if let Some(paths) = own.pointer_mut("/http/paths").and_then(Value::as_array_mut) {
+            paths.splice(0..0, solvers);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +144,45 @@ mod tests {
         for mut live in [own_rule, inside] {
             tolerate_acme_solver(&mut live, &desired);
             assert_eq!(live, desired);
+        }
+    }
+
+    #[test]
+    fn a_solver_path_is_kept_when_our_rules_change_and_nothing_else_is() {
+        // Given what we want now, and an Ingress of before, edited by a solver and by somebody
+        let desired = || {
+            let mut desired = rules(&[("a.example.com", "/"), ("new.example.com", "/")]);
+            desired["metadata"] = json!({ "name": "kept as it is" });
+            desired
+        };
+        let solver = "/.well-known/acme-challenge/t";
+        let mut inside = rules(&[("a.example.com", "/old"), ("gone.example.com", solver)]);
+        inside["spec"]["rules"][0]["http"]["paths"]
+            .as_array_mut()
+            .unwrap()
+            .extend([
+                json!({ "path": solver, "pathType": "Exact" }),
+                json!({ "path": "/admin" }),
+            ]);
+        let own_rule = rules(&[("a.example.com", "/"), ("a.example.com", solver)]);
+        for (live, kept) in [
+            (
+                inside,
+                json!([{ "path": solver, "pathType": "Exact" }, { "path": "/" }]),
+            ),
+            (own_rule, json!([{ "path": solver }, { "path": "/" }])),
+            (rules(&[("a.example.com", "/")]), json!([{ "path": "/" }])),
+            (json!({}), json!([{ "path": "/" }])),
+        ] {
+            // When it is applied over that
+            let mut body = desired();
+            keep_acme_solver(&mut body, &live);
+            // Then the solver of a host that stays is in it, and the comparison calls it equal
+            assert_eq!(body["spec"]["rules"][0]["http"]["paths"], kept);
+            assert_eq!(body["spec"]["rules"][1], desired()["spec"]["rules"][1]);
+            let mut stands = body.clone();
+            tolerate_acme_solver(&mut stands, &desired());
+            assert_eq!(stands, desired());
         }
     }
 

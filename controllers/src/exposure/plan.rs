@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     ExposureKind,
-    ingress::tolerate_acme_solver,
+    ingress::{keep_acme_solver, tolerate_acme_solver},
     names::child_name,
     resolve::{
         Blocked, ChildEffect, ClusterLookup, Inputs, Resolved, Selection, Via, cluster_of,
@@ -431,9 +431,12 @@ pub fn desired(resolved: &Resolved) -> Desired {
         .get_mut("spec")
         .map(Value::take)
         .unwrap_or_default();
-    let tolerate = match resolved.kind() {
-        ExposureKind::Ingress => Some(tolerate_acme_solver as reconcile_kit::plan::Tolerate),
-        ExposureKind::HttpRoute => None,
+    let options = match resolved.kind() {
+        ExposureKind::Ingress => ApplyOptions {
+            tolerate: Some(tolerate_acme_solver),
+            keep: Some(keep_acme_solver),
+        },
+        ExposureKind::HttpRoute => ApplyOptions::default(),
     };
     Desired {
         kind: resolved.kind().api(),
@@ -442,7 +445,7 @@ pub fn desired(resolved: &Resolved) -> Desired {
         labels: resolved.labels.clone(),
         annotations: resolved.annotations.clone(),
         body: json!({ "spec": spec }),
-        options: ApplyOptions { tolerate },
+        options,
     }
 }
 

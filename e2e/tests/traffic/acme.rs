@@ -89,6 +89,16 @@ async fn cert_managers_solver_edit_is_tolerated() {
         world.stage.costs("restart beside the solver", &world.operator, mark, &[]).await?;
         let live = world.stage.there("Ingress", "site-website").await?;
         assert_eq!(live["spec"], edited["spec"]);
+        // When the bucket changes meanwhile, then that is applied, once, and the challenge goes on
+        exposure["ingress"]["annotations"]["example.test/team"] = json!("red");
+        world.ask("site", &exposure).await?;
+        let change = [("apply ingresses 200", 1), ("apply garagebuckets/status 200", 1)];
+        world.stage.costs("a change beside the solver", &world.operator, mark, &change).await?;
+        let live = world.stage.there("Ingress", "site-website").await?;
+        assert_eq!(live["metadata"]["annotations"]["example.test/team"], "red");
+        assert_eq!(live["spec"], edited["spec"]);
+        world.answers(host, challenge, 200, challenge).await?;
+        let mark = world.stage.mark()?;
         // When cert-manager takes it away, then nothing is written either
         let mut done = live;
         done["metadata"]["managedFields"].take();

@@ -217,7 +217,10 @@ impl Owned {
                 Some((owner, live)) => (ChildState::Foreign { owner }, Some(live)),
                 None => self.create(&key, stamp, &intent).await,
             },
-            Decision::TakeOver { live } => self.take_over(&key, &intent, live).await,
+            Decision::TakeOver { live } => {
+                // The rewrite of who owns what is a version of its own, so nothing can be kept here.
+                self.take_over(&key, &intent, live).await
+            }
             Decision::Update { live, outside_edit } => {
                 match outside_edit.then(|| self.memory.contest(&key)).flatten() {
                     Some(retry) => {
@@ -225,6 +228,7 @@ impl Owned {
                         (ChildState::Contested { manager, retry }, Some(live))
                     }
                     None => {
+                        let intent = intent.keeping(desired, &live);
                         let answer = self.writer.update(target, &intent, live.uid()).await;
                         if outside_edit && answer.is_ok() {
                             self.memory.reverted(&key);

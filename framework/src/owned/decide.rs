@@ -73,6 +73,25 @@ impl Intent {
         }
     }
 
+    /// The intent with what of the live object is to be kept. Then it holds for that version of the object alone: what is
+    /// kept may be taken away meanwhile, and must not come back by us.
+    #[must_use]
+    pub fn keeping(self, desired: &Desired, live: &Child) -> Self {
+        let Some(keep) = desired.options.keep else {
+            return self;
+        };
+        let mut body = self.body.clone();
+        keep(&mut body, &live.rest());
+        if body == self.body {
+            return self;
+        }
+        let kept = Self { body, ..self };
+        Self {
+            body: kept.body_with("resourceVersion", live.version()),
+            ..kept
+        }
+    }
+
     /// The body with one more metadata field.
     pub fn body_with(&self, field: &str, value: &str) -> Value {
         let mut body = self.body.clone();
@@ -404,6 +423,29 @@ mod tests {
             decide(Some(&stale), &known),
             Decision::Unchanged { compared: false, .. }
         ));
+    }
+
+    #[test]
+    fn what_is_kept_is_applied_too_and_only_to_the_version_that_has_it() {
+        // Given a child whose list others may add to, and whose additions are kept
+        let mut desired = desired();
+        desired.options.keep = Some(|body, live| {
+            let theirs: Vec<Value> = live["spec"]["a"].as_array().cloned().unwrap_or_default();
+            if let Some(list) = body["spec"]["a"].as_array_mut() {
+                let more: Vec<Value> = theirs.into_iter().filter(|item| !list.contains(item)).collect();
+                list.extend(more);
+            }
+        });
+        let intent = || Intent::new(&desired, &stamp());
+        // When nothing was added, then the intent is what it was
+        let same = intent().keeping(&desired, &live(|_| {}));
+        assert_eq!((&same.body, &same.hash), (&intent().body, &intent().hash));
+        // When something was, then it is in the body, with the version, and the intent is still the same one
+        let kept = intent().keeping(&desired, &live(|o| o["spec"]["a"] = json!([9, 1, 2])));
+        assert_eq!(kept.body["spec"]["a"], json!([1, 2, 9]));
+        assert_eq!(kept.body["metadata"]["resourceVersion"], "5");
+        assert_eq!(kept.hash, intent().hash);
+        assert_eq!(kept.annotations, intent().annotations);
     }
 
     #[test]

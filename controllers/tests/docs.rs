@@ -82,6 +82,32 @@ fn every_reason_of_buckets_and_handles_is_explained_and_no_other() {
 }
 
 #[test]
+fn every_event_is_explained_and_no_other() {
+    // given the events that are published besides those of a condition, read from the sources that publish them
+    let status = page("controllers/src/exposure/status.rs");
+    let noted = status
+        .split(".note(")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').nth(1));
+    let framework = page("framework/src/layers/conditions.rs");
+    let contested = framework
+        .split("reason: \"")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("\".into()"))
+        .map(|(reason, _)| reason);
+    let published: BTreeSet<String> = noted.chain(contested).map(str::to_owned).collect();
+    assert!(
+        published.len() > 3,
+        "found only {published:?}: the test looks for the wrong text"
+    );
+    // when they are compared with the table
+    let text = page("docs/src/exposure.md");
+    let explained = words_in_column(between(&text, "### Events", "\n#"), 0);
+    // then they are the same
+    assert_eq!(explained, published);
+}
+
+#[test]
 fn every_metric_is_explained_and_no_other() {
     // given the names in the registry of the operator, also those that have no series yet
     let names = routewright::telemetry::metric_names();

@@ -292,3 +292,35 @@ fn commands_that_show_something_find_tests() {
         "docs/src/testing.md: nothing to run for {empty:?}"
     );
 }
+
+#[test]
+fn commands_of_every_page_find_scenarios() {
+    // given every `cargo e2e test NAME` that a page names
+    let mut names = Vec::new();
+    let mut programs = BTreeSet::new();
+    for package in ["routewright-e2e", "routewright"] {
+        let (more, found) = tests_of(package);
+        programs.extend(more);
+        names.extend(found);
+    }
+    let (mut asked, mut empty) = (0, Vec::new());
+    for page in pages() {
+        for command in prose(&read(&page)).split('`').skip(1).step_by(2) {
+            let Some((_, words)) = command.split_once("cargo e2e test ") else {
+                continue;
+            };
+            // when its words are looked up in the sources
+            let tier = |word: &&str| matches!(*word, "unit" | "fake-api" | "cluster");
+            for word in words.split(' ').filter(|word| !tier(word)) {
+                asked += 1;
+                let place = word.contains(|c: char| c.is_uppercase() || c == '[');
+                if !place && !programs.contains(word) && !names.iter().any(|name| name.contains(word)) {
+                    empty.push(format!("{}: {command}", page.display()));
+                }
+            }
+        }
+    }
+    // then each finds something
+    assert!(empty.is_empty(), "nothing to run:\n{}", empty.join("\n"));
+    assert!(asked > 8, "only {asked} commands found");
+}

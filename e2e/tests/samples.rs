@@ -316,8 +316,8 @@ fn health(check: &str, object: &Value) -> (String, String) {
     fs::write(&file, script).unwrap();
     let said = sh::run(sh::command(program, [Path::new(&file)])).unwrap();
     fs::remove_file(&file).unwrap();
-    let (status, message) = said.trim_end().split_once('\n').unwrap();
-    (status.to_owned(), message.to_owned())
+    let mut lines = said.lines().map(str::to_owned);
+    (lines.next().unwrap(), lines.next().unwrap_or_default())
 }
 
 #[test]
@@ -458,6 +458,35 @@ fn the_health_check_for_argo_cd_says_what_the_conditions_say() {
             "Healthy",
             "as Exposed",
         ),
+    ] {
+        assert_eq!(
+            health(&check, &object),
+            (status.to_owned(), message.to_owned()),
+            "{object}"
+        );
+    }
+    // And a handle in each
+    let check = health_check("GarageCluster");
+    let handle = |phase: &str, ready: Value| json!({"status": {"phase": phase, "conditions": [ready]}});
+    for (object, status, message) in [
+        (json!({"metadata": {}}), "Progressing", ""),
+        (
+            handle("Running", condition("Ready", "True", "AdminAPIReachable", 1)),
+            "Healthy",
+            "as AdminAPIReachable",
+        ),
+        (
+            handle("Pending", condition("Ready", "False", "Unauthorized", 1)),
+            "Degraded",
+            "as Unauthorized",
+        ),
+        (
+            handle("Pending", condition("Ready", "False", "AdminAPIUnreachable", 1)),
+            "Progressing",
+            "as AdminAPIUnreachable",
+        ),
+        (json!({"status": {"phase": "Degraded"}}), "Degraded", "Degraded"),
+        (json!({"status": {"phase": "Running"}}), "Healthy", "Running"),
     ] {
         assert_eq!(
             health(&check, &object),

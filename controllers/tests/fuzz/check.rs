@@ -1,4 +1,4 @@
-//! What must hold for any input of `routewright translate`. Shared by the fuzz test and by the libFuzzer target in `fuzz/`.
+//! What must hold for any input of `routewright translate`.
 
 use std::collections::BTreeSet;
 

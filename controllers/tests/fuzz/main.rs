@@ -396,6 +396,7 @@ fn fuzz() {
     let limit = Duration::from_secs(number("FUZZ_SECONDS").unwrap_or(5));
     let first = number("FUZZ_SEED").unwrap_or(0x5eed);
     let (begun, mut runs, mut served, mut findings) = (Instant::now(), 0_u64, 0_u64, Vec::new());
+    let mut said = 0;
     // Findings are printed where they happen; the panic itself is expected here.
     std::panic::set_hook(Box::new(|_| {}));
     while begun.elapsed() < limit && findings.len() < 20 {
@@ -419,6 +420,15 @@ fn fuzz() {
             }
         }
         runs += 1;
+        // A long run that is stopped has told how far it came.
+        let minutes = begun.elapsed().as_secs() / 60;
+        if minutes > said {
+            said = minutes;
+            eprintln!(
+                "{runs} cases in {minutes} min, {served} of them with APIs, {} findings",
+                findings.len()
+            );
+        }
     }
     drop(std::panic::take_hook());
     eprintln!(

@@ -279,6 +279,11 @@ fn exit_codes_are_those_of_the_help() {
         errors.starts_with("routewright: /nonexistent/x.yaml: "),
         "{errors}"
     );
+    let (code, _, errors) = program(&["translate", "-f", "-"], Some("# nothing\n---\n"));
+    assert_eq!(
+        (code, errors.as_str()),
+        (2, "routewright: the input holds no Kubernetes object\n")
+    );
     let (code, _, errors) = program(&["translate"], None);
     assert_eq!(code, 2);
     assert!(errors.contains("--filename"), "{errors}");

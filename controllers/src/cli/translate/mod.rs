@@ -63,7 +63,7 @@ Namespace that is not in the input has the label kubernetes.io/metadata.name alo
 Exit codes:
   0  nothing was rejected; an unresolved backend or an invalid listener is only told
   1  a route, a rule or a bucket's exposure was rejected, or not judged for what the input lacks
-  2  the input could not be read, or wrong usage";
+  2  the input could not be read or holds no object, or wrong usage";
 
 /// Runs the command. The exit code is that of the failure, or 0 or 1.
 pub fn run(args: &TranslateArgs) -> Result<u8, Failure> {
@@ -91,6 +91,10 @@ pub fn answer_for(sources: &[Source], settings: &Settings) -> Result<Answer, Vec
         let (objects, wrong) = input::objects(source);
         found.extend(objects);
         errors.extend(wrong);
+    }
+    if found.is_empty() && errors.is_empty() {
+        // A wrong folder must not look like a success.
+        return Err(vec!["the input holds no Kubernetes object".to_owned()]);
     }
     match answer::answer(found, settings) {
         Ok(answer) if errors.is_empty() => Ok(answer),

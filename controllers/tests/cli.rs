@@ -185,6 +185,24 @@ fn a_wrong_flag_or_value_is_named() {
 }
 
 #[test]
+fn a_variable_of_opentelemetry_that_cannot_be_used_is_named() {
+    let folder = Folder::new();
+    let config = folder.kubeconfig("http://127.0.0.1:9");
+    for (variable, value) in [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a b"),
+        ("OTEL_TRACES_EXPORTER", "console"),
+    ] {
+        let mut c = program(Some(&config), &["run"]);
+        c.env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:9");
+        c.env(variable, value);
+        let line = complaint(c);
+        says(&line, &["OTEL_", value]);
+    }
+}
+
+#[test]
 fn a_bundle_without_certificates_is_named() {
     let folder = Folder::new();
     let config = folder.kubeconfig("http://127.0.0.1:9");

@@ -1,5 +1,7 @@
 //! Every row of the decision, and the small rules beside it.
 
+use super::super::admin::{BucketQuotas, WebsiteUpdate};
+use super::values::website_url;
 use super::*;
 
 const ID: &str = "52aeafb07876d25151168a49e34186f554365aead88fe16d4fa0e57e3898cc45";

@@ -41,8 +41,61 @@ fn rows() -> Vec<(String, String, Vec<String>)> {
     rows
 }
 
-/// Names of the functions in the sources that hold tests.
-fn functions() -> BTreeSet<String> {
+/// Names of the tests in a source: functions below `#[test]` or `#[tokio::test]`, and those listed in `stories![…]`,
+/// which a harness of their own runs.
+fn tests_of(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    // Whether the attributes above make the next function a test, and whether the line is in a list of stories.
+    let (mut test, mut listed) = (false, false);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("stories![") {
+            listed = true;
+        } else if line.starts_with(']') {
+            listed = false;
+        } else if listed {
+            found.extend(
+                line.rsplit("::")
+                    .next()
+                    .map(|name| name.trim_end_matches(',').to_owned()),
+            );
+        } else if line == "#[test]" || line.starts_with("#[tokio::test") {
+            test = true;
+        } else if line.starts_with("#[") || line.starts_with("//") {
+            // Further attributes and comments stand between.
+        } else {
+            let name = line.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
+            if let Some((name, _)) = name.filter(|_| test) {
+                found.insert(name.trim().to_owned());
+            }
+            test = false;
+        }
+    }
+    found
+}
+
+#[test]
+fn only_tests_count_as_tests() {
+    let text = "
+        fn helper() {}
+        #[test]
+        /// Says what.
+        #[ignore = \"slow\"]
+        fn plain() {
+            helper();
+        }
+        fn after() {}
+        #[tokio::test(flavor = \"current_thread\")]
+        async fn waits() {}
+        stories![
+            methods::told,
+        ]
+        fn last() {}";
+    let found: Vec<_> = tests_of(text).into_iter().collect();
+    assert_eq!(found, ["plain", "told", "waits"]);
+}
+
+/// Names of the tests in the sources that hold some.
+fn tests() -> BTreeSet<String> {
     fn walk(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -50,12 +103,7 @@ fn functions() -> BTreeSet<String> {
                 walk(&path, found);
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                found.extend(
-                    text.split("fn ")
-                        .skip(1)
-                        .filter_map(|rest| rest.split_once('('))
-                        .map(|(name, _)| name.trim().to_owned()),
-                );
+                found.extend(tests_of(&text));
             }
         }
     }
@@ -81,7 +129,7 @@ fn every_named_test_exists() {
         "only {} rows found: the test looks at the wrong text",
         rows.len()
     );
-    let known = functions();
+    let known = tests();
     let missing: Vec<_> = rows
         .iter()
         .flat_map(|(_, _, tests)| tests)

@@ -110,6 +110,10 @@ pub struct RouteVerdict {
     pub gateways: BTreeMap<Key, Disposition>,
     /// The APIs of the Gateways whose disposition is [`Disposition::Serve`], sorted by (gateway, host, path).
     pub apis: Vec<ApiPlan>,
+    /// Ids ([`super::translate::identity`]) that may stand besides `apis`, by Gateway: where a parent says
+    /// [`Disposition::Keep`], those of its hosts and paths that the route still has, that no other route took, and that
+    /// a valid listener still serves. Whatever else was written for the Gateway is removed. Nothing is created from it.
+    pub keep: BTreeMap<Key, BTreeSet<String>>,
     /// Events that hold while the route looks like this (a reserved path, overlapping hosts, …).
     pub notices: Vec<Notice>,
 }
@@ -128,9 +132,9 @@ pub struct ParentVerdict {
 /// What happens to the APIs of a route on one Gateway (design page on Tyk, §4, table).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// The listed APIs should stand, and no others.
+    /// The listed APIs should stand, and no others but those in [`RouteVerdict::keep`].
     Serve,
-    /// What was written last stays; nothing is created.
+    /// What was written last stays as far as [`RouteVerdict::keep`] names it; nothing is created.
     Keep,
     /// None should stand.
     Remove,

@@ -70,13 +70,14 @@ pub(super) struct Claims {
 impl Claims {
     /// Replaces claims of one route; [`Claims::settle`] decides.
     pub(super) fn replace(&mut self, old: &[Claim], new: &[Claim]) {
-        for claim in old.iter().filter(|claim| !new.contains(claim)) {
+        let (old, new): (BTreeSet<&Claim>, BTreeSet<&Claim>) = (old.iter().collect(), new.iter().collect());
+        for claim in old.difference(&new) {
             if let Some(entries) = self.places.get_mut(&claim.place) {
                 entries.retain(|entry| entry.claimant != claim.claimant);
             }
             self.unsettled.insert(Arc::clone(&claim.place));
         }
-        for claim in new.iter().filter(|claim| !old.contains(claim)) {
+        for claim in new.difference(&old) {
             let entries = self.places.entry(Arc::clone(&claim.place)).or_default();
             let at = entries.partition_point(|entry| entry.claimant < claim.claimant);
             let entry = Entry {

@@ -156,6 +156,11 @@ fn connection(view: &View<'_>, context: &OperatorContext) -> Result<Connection, 
             let found = view
                 .secret(&key)
                 .ok_or_else(|| format!("{name}: spec.secretRef: Secret {key} does not exist"))?;
+            let problems = &found.connection.problems;
+            if !problems.is_empty() {
+                let problems = text::list(problems.iter().map(ToString::to_string));
+                return Err(format!("{name}: spec.secretRef: Secret {key}: {problems}"));
+            }
             (&found.connection, format!(" or in Secret {key}"))
         }
     };

@@ -92,6 +92,35 @@ fn gatewayclass_accepted_false_invalid_parameters() {
 }
 
 #[test]
+fn a_value_of_the_secret_that_cannot_be_used_is_no_connection() {
+    // given a Secret with an organisation that Tyk would replace by another value
+    let mut object = context();
+    object.secret_ref = Some(("conn".into(), None));
+    let mut secret = Secret {
+        key: key("infra", "conn"),
+        type_: "Opaque".into(),
+        ..Secret::default()
+    };
+    secret.connection.problems = vec![Problem::new("data.TYK_ORG", "holds a reference")];
+    let mut world = World::new()
+        .with(object)
+        .with(secret.clone())
+        .with(route("r", &[]));
+    // then the one of env is not taken in its place
+    let (status, message) = accepted(&world);
+    assert_eq!(status, "False InvalidParameters");
+    assert!(
+        message.ends_with("Secret infra/conn: data.TYK_ORG: holds a reference"),
+        "{message}"
+    );
+    let route = |world: &World| said(&world.parent("r").conditions, "Accepted");
+    assert_eq!(route(&world), "False EnvironmentUnresolved");
+    secret.connection.problems.clear();
+    world.put(secret);
+    assert_eq!(route(&world), "True Accepted");
+}
+
+#[test]
 fn a_value_of_the_secret_beats_that_of_env() {
     // given a context with both
     let mut both = context();

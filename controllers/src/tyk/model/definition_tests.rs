@@ -223,13 +223,8 @@ fn a_gateways_definition_applies_to_routes_without_their_own() {
 #[test]
 fn a_definition_that_collides_with_its_route_is_an_attachment_conflict() {
     // given a definition with an operation that has the name of the route's own
-    let document = json!({
-        "info": {"title": "base", "version": "1"}, "openapi": "3.0.3",
-        "paths": {"/x": {"get": {"operationId": "get", "responses": {"default": {"description": ""}}}}},
-        "x-tyk-api-gateway": {},
-    });
     let colliding = ConfigMap {
-        documents: [("api.json".to_owned(), Ok(Arc::new(document)))].into(),
+        documents: [("api.json".to_owned(), Ok(Arc::new(colliding())))].into(),
         ..config_map("shop")
     };
     let mut world = on_route().with(colliding);

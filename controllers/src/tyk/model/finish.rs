@@ -7,6 +7,7 @@ use reconcile_kit::Condition;
 use super::{
     super::{
         objects::Key,
+        translate::{identity, identity_of},
         verdict::{ApiPlan, Disposition, ParentVerdict, RouteVerdict},
     },
     claims::{Claimant, Claims},
@@ -31,6 +32,7 @@ pub(super) fn finish(draft: Draft, claims: &Claims) -> (RouteVerdict, Counted) {
     };
     let mut counted: BTreeSet<(Key, usize)> = BTreeSet::new();
     let mut hosts: BTreeMap<&Key, BTreeSet<&Option<String>>> = BTreeMap::new();
+    let mut kept: BTreeMap<&Key, BTreeSet<&Option<String>>> = BTreeMap::new();
     // The winner that stands in the way of each plan, by Gateway and in the order of its plans.
     let lost: BTreeMap<&Key, Vec<Option<&Claimant>>> = draft
         .gateways
@@ -46,6 +48,9 @@ pub(super) fn finish(draft: Draft, claims: &Claims) -> (RouteVerdict, Counted) {
         if said.disposition == Disposition::Serve {
             counted.extend(parent.listeners.iter().map(|l| (parent.gateway.clone(), *l)));
             hosts.entry(&parent.gateway).or_default().extend(&parent.hosts);
+        }
+        if said.disposition == Disposition::Keep {
+            kept.entry(&parent.gateway).or_default().extend(&parent.hosts);
         }
         let disposition = if draft.deleting {
             Disposition::Remove
@@ -70,10 +75,22 @@ pub(super) fn finish(draft: Draft, claims: &Claims) -> (RouteVerdict, Counted) {
         let mut stands: Vec<bool> = Vec::new();
         for (key, gateway) in &draft.gateways {
             let lost = lost.get(key).map_or(&[][..], Vec::as_slice);
-            let hosts = hosts.get(key);
-            stands.extend(gateway.plans.iter().zip(lost).map(|((plan, _), lost)| {
-                lost.is_none() && hosts.is_some_and(|hosts| hosts.contains(&plan.host))
-            }));
+            let (hosts, kept) = (hosts.get(key), kept.get(key));
+            let serves = |host| hosts.is_some_and(|hosts| hosts.contains(host));
+            let keeps = |host| kept.is_some_and(|kept| kept.contains(host)) && !serves(host);
+            let won = || {
+                let plans = gateway.plans.iter().zip(lost);
+                plans.map(|((plan, _), lost)| (plan, lost.is_none()))
+            };
+            stands.extend(won().map(|(plan, won)| won && serves(&plan.host)));
+            if kept.is_some() {
+                let may = won().filter(|(plan, won)| *won && keeps(&plan.host));
+                let unplanned = gateway.unplanned.iter().filter(|(host, _)| keeps(host));
+                let ids = may.map(|(plan, _)| identity(plan)).chain(
+                    unplanned.map(|(host, path)| identity_of(&draft.route, key, host.as_deref(), path)),
+                );
+                verdict.keep.insert(key.clone(), ids.collect());
+            }
         }
         let plans = draft.gateways.into_values().flat_map(|gateway| gateway.plans);
         let apis = plans.zip(stands).filter(|(_, stands)| *stands);
@@ -114,16 +131,7 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
     let mut served = 0_usize;
     // Lost to other routes, and to other parents of this route.
     let (mut to_others, mut to_own) = (Vec::new(), Vec::new());
-    for ((plan, _), lost) in gateway.plans.iter().zip(lost) {
-        if !parent.hosts.contains(&plan.host) {
-            continue;
-        }
-        match lost {
-            None => served += 1,
-            Some(winner) if winner.route == plan.route => to_own.push((plan, *winner)),
-            Some(winner) => to_others.push((plan, *winner)),
-        }
-    }
+    let mut failed: BTreeMap<&str, String> = BTreeMap::new();
     let rule = |plan: &ApiPlan| {
         gateway
             .rules
@@ -132,6 +140,22 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
             .copied()
             .unwrap_or_default()
     };
+    for ((plan, _), lost) in gateway.plans.iter().zip(lost) {
+        if !parent.hosts.contains(&plan.host) {
+            continue;
+        }
+        match lost {
+            None => {
+                served += 1;
+                if let Some(why) = gateway.failed.get(&plan.path) {
+                    let said = || format!("spec.rules[{}]: path {}: {why}", rule(plan), plan.path);
+                    failed.entry(&plan.path).or_insert_with(said);
+                }
+            }
+            Some(winner) if winner.route == plan.route => to_own.push((plan, *winner)),
+            Some(winner) => to_others.push((plan, *winner)),
+        }
+    }
     let others = |plan: &ApiPlan, winner: &Claimant| {
         format!(
             "spec.rules[{}]: {}, path {} is served by HTTPRoute {} on Gateway {}, which comes first (the oldest, then by \
@@ -163,6 +187,10 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
         let message =
             format!("{message}; give the Gateways different dataPlane.tags, or name one of them only");
         return refuse("DataPlaneShared", message, Disposition::Remove);
+    }
+    if !failed.is_empty() {
+        let message = text::list(failed.into_values());
+        return refuse("TranslationFailed", message, Disposition::Keep);
     }
     let mut notes = vec![text::count(served, "API")];
     notes.extend(parent.unserved.iter().cloned());

@@ -324,6 +324,15 @@ pub(super) fn config_map(namespace: &str) -> ConfigMap {
     }
 }
 
+/// A document with an operation that has the name of a route's own.
+pub(super) fn colliding() -> serde_json::Value {
+    json!({
+        "info": {"title": "base", "version": "1"}, "openapi": "3.0.3",
+        "paths": {"/x": {"get": {"operationId": "get", "responses": {"default": {"description": ""}}}}},
+        "x-tyk-api-gateway": {},
+    })
+}
+
 pub(super) fn namespace(name: &str, labels: &[(&str, &str)]) -> Namespace {
     Namespace {
         key: Key::cluster(name),

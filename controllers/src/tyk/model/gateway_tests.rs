@@ -169,6 +169,51 @@ fn each_listener_must_not_conflict_by_protocol() {
     assert_eq!(accepted(&world), "True ListenersNotValid");
 }
 
+/// What cannot be read must not look like "any host".
+#[test]
+fn a_listener_with_a_bad_hostname_is_refused_alone_and_admits_nothing() {
+    let certificate = [secret_ref(None, "cert")];
+    let bad = |mut listener: super::super::objects::gateway::Listener, index: usize| {
+        listener.hostname = None;
+        let place = format!("spec.listeners[{index}].hostname");
+        listener.problems = vec![Problem::new(place, "is an IP address")];
+        listener
+    };
+    let mut object = route("r", &[]);
+    object.parents = vec![
+        section(parent("infra", "edge"), "a"),
+        section(parent("infra", "edge"), "b"),
+    ];
+    let world = edge(vec![
+        http("a", 80),
+        bad(http("b", 80), 1),
+        https("c", 443, "x.example.com", &certificate),
+        bad(https("d", 443, "", &certificate), 3),
+    ])
+    .with(tls_secret("infra", "cert", "leaf"))
+    .with(object);
+    for (name, accepted, routes) in [
+        ("a", "True Accepted", 1),
+        ("b", "False UnsupportedValue", 0),
+        ("c", "True Accepted", 0),
+        ("d", "False UnsupportedValue", 0),
+    ] {
+        let listener = world.listener(name);
+        assert_eq!(said(&listener.conditions, "Accepted"), accepted, "{name}");
+        assert_eq!(said(&listener.conditions, "Conflicted"), "-", "{name}");
+        assert_eq!(said(&listener.conditions, "OverlappingTLSConfig"), "-", "{name}");
+        assert_eq!(listener.attached_routes, routes, "{name}");
+    }
+    let parents = &world.route("r").parents;
+    assert_eq!(said(&parents[0].conditions, "Accepted"), "True Accepted");
+    assert_eq!(
+        said(&parents[1].conditions, "Accepted"),
+        "False NoMatchingListenerHostname"
+    );
+    let words = message(&parents[1].conditions, "Accepted");
+    assert!(words.ends_with("what is no hostname, on listener b"), "{words}");
+}
+
 #[test]
 fn each_listener_must_not_conflict_by_hostname() {
     let world = edge(vec![

@@ -8,6 +8,7 @@ use super::{
     super::{
         Settings,
         objects::{Event, Key, Kind, Object},
+        translate::translate,
     },
     Model,
     random::{self, Random, Snapshot},
@@ -137,6 +138,10 @@ fn random_worlds_meet_every_reason() {
         model.apply_all(start.into_iter().map(|object| Event::Seen(Box::new(object))));
         let snapshot = Snapshot::of(&model);
         for verdict in snapshot.routes.values() {
+            // what is accepted has a document
+            for plan in &verdict.apis {
+                translate(plan, &Settings::default()).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            }
             for condition in verdict.parents.iter().flat_map(|p| &p.conditions) {
                 met.insert(format!("HTTPRoute {} {}", condition.type_, condition.reason));
             }
@@ -162,7 +167,9 @@ fn random_worlds_meet_every_reason() {
         "HTTPRoute Accepted UnsupportedValue",
         "HTTPRoute Accepted BaseDocumentUnresolved",
         "HTTPRoute Accepted BaseDocumentInvalid",
+        "HTTPRoute Accepted AttachmentConflict",
         "HTTPRoute Accepted DataPlaneShared",
+        "HTTPRoute Accepted TranslationFailed",
         "HTTPRoute PartiallyInvalid UnsupportedValue",
         "HTTPRoute ResolvedRefs ResolvedRefs",
         "HTTPRoute ResolvedRefs RefNotPermitted",

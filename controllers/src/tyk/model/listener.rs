@@ -28,6 +28,8 @@ pub(super) struct ListenerFacts {
     /// HTTPS, else HTTP.
     pub(super) secure: bool,
     pub(super) hostname: Option<String>,
+    /// A hostname is written that is none: no host is meant by it, least of all any host.
+    pub(super) nameless: bool,
     pub(super) namespaces: AllowedNamespaces,
     /// HTTPRoutes are among its kinds.
     pub(super) admits_routes: bool,
@@ -35,6 +37,16 @@ pub(super) struct ListenerFacts {
     pub(super) broken: Option<(&'static str, String)>,
     /// Sorted; empty without TLS.
     pub(super) certificates: Vec<CertificateUse>,
+}
+
+impl ListenerFacts {
+    /// Effective hostnames of a route here (`None` in the set: any host). Empty: they do not meet.
+    pub(super) fn effective(&self, route: &[String]) -> BTreeSet<Option<String>> {
+        if self.nameless {
+            return BTreeSet::new();
+        }
+        host::effective(self.hostname.as_deref(), route)
+    }
 }
 
 /// A listener with its conditions.
@@ -63,16 +75,19 @@ fn protocol_fault(listener: &Listener) -> Option<Fault> {
     Some(("UnsupportedProtocol", wrong))
 }
 
+/// Whether a listener can be in another's way. One that is refused for itself is not: what it lacks, such as a
+/// hostname that cannot be read, would look like something that it says.
+fn counts(listener: &Listener) -> bool {
+    listener.problems.is_empty() && protocol_fault(listener).is_none()
+}
+
 /// Conflicts on one port: every listener that has one is refused.
 fn conflict(index: usize, listeners: &[Listener]) -> Option<Fault> {
-    let this = listeners.get(index)?;
-    if protocol_fault(this).is_some() {
-        return None;
-    }
+    let this = listeners.get(index).filter(|this| counts(this))?;
     let others: Vec<&Listener> = listeners
         .iter()
         .enumerate()
-        .filter(|(i, other)| *i != index && other.port == this.port && protocol_fault(other).is_none())
+        .filter(|(i, other)| *i != index && other.port == this.port && counts(other))
         .map(|(_, other)| other)
         .collect();
     let named = |found: Vec<&Listener>| text::list(found.iter().map(|l| l.name.clone()));
@@ -216,7 +231,7 @@ fn kinds(listener: &Listener) -> (Vec<(&'static str, &'static str)>, Option<Faul
 
 /// Whether another HTTPS listener of the port can be meant by the same name.
 fn overlapping(index: usize, listeners: &[Listener]) -> Option<Condition> {
-    let this = listeners.get(index)?;
+    let this = listeners.get(index).filter(|this| this.problems.is_empty())?;
     if this.protocol != "HTTPS" {
         return None;
     }
@@ -225,6 +240,7 @@ fn overlapping(index: usize, listeners: &[Listener]) -> Option<Condition> {
         .enumerate()
         .filter(|(i, other)| {
             *i != index
+                && other.problems.is_empty()
                 && other.protocol == "HTTPS"
                 && other.port == this.port
                 && host::overlap(this.hostname.as_deref(), other.hostname.as_deref())
@@ -310,6 +326,11 @@ fn one(
             port: listener.port,
             secure: listener.protocol == "HTTPS",
             hostname: listener.hostname.clone(),
+            nameless: listener.hostname.is_none()
+                && listener
+                    .problems
+                    .iter()
+                    .any(|problem| problem.path.ends_with(".hostname")),
             namespaces: listener.namespaces.clone(),
             admits_routes: !supported_kinds.is_empty(),
             broken,

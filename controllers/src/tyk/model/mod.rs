@@ -47,6 +47,8 @@ mod gateway_tests;
 #[cfg(test)]
 mod incremental_tests;
 #[cfg(test)]
+mod keep_tests;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod route_tests;

@@ -1,7 +1,7 @@
 //! Random small worlds from a seed: few names, so that objects meet; mostly right, so that more than the first error
 //! is reached.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
@@ -190,8 +190,14 @@ fn object(r: &mut Random, kind: Kind, namespace: &str, name: &str) -> Object {
         }
         Kind::ConfigMap => {
             let mut o = config_map(namespace);
-            if r.chance(15) {
-                o.documents.insert("api.json".into(), Err("is not JSON".into()));
+            match r.below(7) {
+                0 => {
+                    o.documents.insert("api.json".into(), Err("is not JSON".into()));
+                }
+                1 => {
+                    o.documents.insert("api.json".into(), Ok(Arc::new(colliding())));
+                }
+                _ => {}
             }
             o.into()
         }
@@ -301,7 +307,7 @@ pub(super) fn rule_object(r: &mut Random, index: usize) -> Rule {
             .push(matching(r.of(&PATHS), r.some(40, &[Method::Get, Method::Put])));
     }
     match r.below(12) {
-        0 => o.filters.rewrite = Some(PathRewrite::Prefix(r.of(&["/", "/new", "/a"]).into())),
+        0 => o.filters.rewrite = Some(PathRewrite::Prefix(r.of(&["/", "/new", "/a", "/v$1"]).into())),
         1 => o.filters.rewrite = Some(PathRewrite::Full("/full".into())),
         2 => {
             o.backends.clear();
@@ -315,7 +321,7 @@ pub(super) fn rule_object(r: &mut Random, index: usize) -> Rule {
         }
         3 => {
             o.filters.request_headers = HeaderEdit {
-                set: [("X-A".to_owned(), r.of(&["1", "2"]).to_owned())].into(),
+                set: [("X-A".to_owned(), r.of(&["1", "2", "$secret_env.X"]).to_owned())].into(),
                 ..HeaderEdit::default()
             };
         }

@@ -12,7 +12,7 @@ use super::{
     super::{
         objects::{GATEWAY_GROUP, HttpRoute, Key, gateway::AllowedNamespaces, route::ParentRef},
         translate,
-        verdict::{ApiPlan, BaseDocument, CertificateUse, Disposition, Notice, Target},
+        verdict::{ApiPlan, BaseDocument, CertificateUse, Disposition, Mode, Notice, Target},
     },
     backend::{self, Resolved},
     claims::{Claim, Claimant, Place},
@@ -26,6 +26,10 @@ use super::{
     view::View,
     weights,
 };
+
+/// The most APIs that a route may make: 16 hostnames on one Gateway with a path in each of 16 rules. All their ids
+/// must be remembered on the route, and a change of one backend is a change of all of them.
+pub(super) const MOST_APIS: usize = 256;
 
 /// Why a parent is not accepted.
 #[derive(Clone, Debug)]
@@ -52,6 +56,8 @@ pub(super) struct DraftParent {
     pub(super) gateway: Key,
     /// Listeners that admit the route, by index.
     pub(super) listeners: BTreeSet<usize>,
+    /// Hosts of all of them.
+    pub(super) reach: BTreeSet<Option<String>>,
     /// Hosts of the listeners among them that serve.
     pub(super) hosts: BTreeSet<Option<String>>,
     /// Listeners among them that do not serve, and why.
@@ -60,8 +66,17 @@ pub(super) struct DraftParent {
     pub(super) refusal: Option<Refusal>,
 }
 
+impl DraftParent {
+    /// Whether it attaches, also if nothing can be written now.
+    fn stands(&self) -> bool {
+        self.refusal
+            .as_ref()
+            .is_none_or(|refusal| refusal.disposition == Disposition::Keep)
+    }
+}
+
 /// What the parents of one Gateway amount to together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct DraftGateway {
     /// UnsupportedValue of all rules.
     pub(super) refusal: Option<Refusal>,
@@ -69,6 +84,10 @@ pub(super) struct DraftGateway {
     pub(super) base_refusal: Option<Refusal>,
     /// Sorted by host and path; beside each the claim.
     pub(super) plans: Vec<(ApiPlan, Claim)>,
+    /// Host and path of what would be planned if there were a connection.
+    pub(super) unplanned: Vec<(Option<String>, String)>,
+    /// Paths that have no document, and why.
+    pub(super) failed: BTreeMap<String, String>,
     /// Rules by path, for messages.
     pub(super) rules: BTreeMap<String, Vec<usize>>,
     /// Rules that are dropped: index and why.
@@ -78,6 +97,7 @@ pub(super) struct DraftGateway {
 /// A route before claims are decided.
 #[derive(Debug)]
 pub(super) struct Draft {
+    pub(super) route: Key,
     pub(super) parents: Vec<DraftParent>,
     pub(super) gateways: BTreeMap<Key, DraftGateway>,
     pub(super) resolved: Condition,
@@ -120,20 +140,40 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
     }
     let resolved = backend::resolve_all(view, route);
     let attachment = view.attached(graph::Target::Route, own);
-    let mut gateways = BTreeMap::new();
-    let mut notices = BTreeSet::new();
+    // The rules by Gateway, and how many APIs they come to: before any is made.
+    let mut amount = 0_usize;
+    let mut wanted: Vec<(Key, &Arc<GatewayFacts>, Rules<'_>)> = Vec::new();
     for (key, facts) in facts {
-        let of: Vec<&DraftParent> = parents
-            .iter()
-            .filter(|parent| parent.gateway == key && parent.refusal.is_none())
-            .collect();
-        if of.is_empty() {
+        let of = || {
+            parents
+                .iter()
+                .filter(|parent| parent.gateway == key && parent.stands())
+        };
+        if of().next().is_none() {
             continue;
         }
-        let index = parents
+        let listeners: BTreeSet<usize> = of().flat_map(|p| p.listeners.iter().copied()).collect();
+        // Whether a rule is served must not depend on which of its listeners happen to be valid.
+        let entrances: rules::Entrances = listeners
             .iter()
-            .position(|parent| parent.gateway == key)
-            .unwrap_or_default();
+            .filter_map(|i| facts.listeners.get(*i))
+            .map(|l| (l.secure, l.port))
+            .collect();
+        let rules = rules::group(route, &entrances);
+        let reach: BTreeSet<&Option<String>> = of().flat_map(|p| &p.reach).collect();
+        amount = amount.saturating_add(reach.len().saturating_mul(rules.groups.len()));
+        wanted.push((key, facts, rules));
+    }
+    let serving = Serving {
+        view,
+        route,
+        parents: &parents,
+        resolved: &resolved,
+        amount,
+    };
+    let mut gateways = BTreeMap::new();
+    let mut notices = BTreeSet::new();
+    for (key, facts, rules) in wanted {
         let attached = attachment.or_else(|| view.attached(graph::Target::Gateway, &key));
         let base = match attached.map(|attached| (&attached.definition, &attached.document)) {
             None => Ok(None),
@@ -147,7 +187,7 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
                 Err(Refusal::new(reason, Disposition::Keep, message))
             }
         };
-        let draft = serve(route, facts, &of, index, &resolved, base);
+        let draft = serving.serve(facts, rules, base);
         for (plan, _) in &draft.plans {
             reserved(&plan.path, &mut notices);
         }
@@ -155,6 +195,7 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
         gateways.insert(key, draft);
     }
     Some(Draft {
+        route: own.clone(),
         parents,
         gateways,
         resolved: backend::condition(&resolved),
@@ -176,6 +217,7 @@ fn attach(view: &View<'_>, route: &HttpRoute, parent: &ParentRef, gateway: &Gate
         parent: parent.clone(),
         gateway: gateway.key.clone(),
         listeners: BTreeSet::new(),
+        reach: BTreeSet::new(),
         hosts: BTreeSet::new(),
         unserved: Vec::new(),
         refusal: None,
@@ -216,34 +258,38 @@ fn attach(view: &View<'_>, route: &HttpRoute, parent: &ParentRef, gateway: &Gate
         );
         return draft;
     }
-    if let Err(Unusable::Environment(why)) = &gateway.connection {
-        draft.refusal = Some(Refusal::new(
+    // It comes before what follows, which is looked at all the same: it decides what may stand meanwhile.
+    let environment = match &gateway.connection {
+        Err(Unusable::Environment(why)) => Some(Refusal::new(
             "EnvironmentUnresolved",
             Disposition::Keep,
             format!("the connection to Tyk cannot be read: {why}"),
-        ));
-        return draft;
-    }
+        )),
+        _ => None,
+    };
     let admitting: Vec<_> = named
         .into_iter()
         .filter(|(_, l)| l.admits_routes && admits(view, route, &gateway.key, &l.namespaces))
         .collect();
     if admitting.is_empty() {
-        draft.refusal = remove(
-            "NotAllowedByListeners",
-            format!(
-                "allowedRoutes of the listeners of {name} admit no HTTPRoute of namespace {}",
-                route.meta.key.namespace
-            ),
-        );
+        draft.refusal = environment.or_else(|| {
+            remove(
+                "NotAllowedByListeners",
+                format!(
+                    "allowedRoutes of the listeners of {name} admit no HTTPRoute of namespace {}",
+                    route.meta.key.namespace
+                ),
+            )
+        });
         return draft;
     }
     for (index, listener) in &admitting {
-        let hosts = host::effective(listener.hostname.as_deref(), &route.hostnames);
+        let hosts = listener.effective(&route.hostnames);
         if hosts.is_empty() {
             continue;
         }
         draft.listeners.insert(*index);
+        draft.reach.extend(hosts.iter().cloned());
         match &listener.broken {
             None => draft.hosts.extend(hosts),
             Some((reason, _)) => draft.unserved.push(format!(
@@ -252,13 +298,17 @@ fn attach(view: &View<'_>, route: &HttpRoute, parent: &ParentRef, gateway: &Gate
             )),
         }
     }
-    if draft.listeners.is_empty() {
-        let have = text::list(admitting.iter().filter_map(|(_, l)| l.hostname.clone()));
-        draft.refusal = remove(
+    let unmatched = || {
+        let have = text::list(admitting.iter().filter_map(|(_, l)| match &l.hostname {
+            None if l.nameless => Some(format!("what is no hostname, on listener {}", l.name)),
+            hostname => hostname.clone(),
+        }));
+        remove(
             "NoMatchingListenerHostname",
             format!("spec.hostnames: none goes with a listener of {name}; they have: {have}"),
-        );
-    }
+        )
+    };
+    draft.refusal = environment.or_else(|| draft.listeners.is_empty().then(unmatched).flatten());
     draft
 }
 
@@ -279,105 +329,160 @@ fn admits(view: &View<'_>, route: &HttpRoute, gateway: &Key, allowed: &AllowedNa
     }
 }
 
-/// What a route becomes on one Gateway.
-fn serve(
-    route: &HttpRoute,
-    gateway: &GatewayFacts,
-    parents: &[&DraftParent],
-    index: usize,
-    resolved: &[Vec<Resolved>],
-    base: Result<Option<Arc<BaseDocument>>, Refusal>,
-) -> DraftGateway {
-    let mut draft = DraftGateway {
-        refusal: None,
-        base_refusal: None,
-        plans: Vec::new(),
-        rules: BTreeMap::new(),
-        dropped: Vec::new(),
-    };
-    let (Ok(connection), Some(site)) = (&gateway.connection, &gateway.site) else {
-        return draft;
-    };
-    let unsupported = |why: String| Some(Refusal::new("UnsupportedValue", Disposition::Remove, why));
-    if !route.problems.is_empty() {
-        draft.refusal = unsupported(text::list(route.problems.iter().map(ToString::to_string)));
-        return draft;
+/// A route, and what holds for all its Gateways.
+struct Serving<'a> {
+    view: &'a View<'a>,
+    route: &'a HttpRoute,
+    parents: &'a [DraftParent],
+    resolved: &'a [Vec<Resolved>],
+    /// How many APIs it comes to on all of them.
+    amount: usize,
+}
+
+impl Serving<'_> {
+    /// Parents of a Gateway that attach, with their place in spec.parentRefs.
+    fn parents<'b>(&'b self, gateway: &'b Key) -> impl Iterator<Item = (usize, &'b DraftParent)> {
+        self.parents
+            .iter()
+            .enumerate()
+            .filter(move |(_, parent)| parent.gateway == *gateway && parent.stands())
     }
-    let listeners: BTreeSet<usize> = parents.iter().flat_map(|p| p.listeners.iter().copied()).collect();
-    let facts = || listeners.iter().filter_map(|i| gateway.listeners.get(*i));
-    // Whether a rule is served must not depend on which of its listeners happen to be valid.
-    let entrances: rules::Entrances = facts().map(|l| (l.secure, l.port)).collect();
-    let Rules { groups, dropped } = rules::group(route, &entrances);
-    if groups.is_empty() {
-        draft.refusal = unsupported(if dropped.is_empty() {
-            "spec.rules: there is no rule".to_owned()
-        } else {
-            text::list(dropped.into_iter().map(|(_, why)| why))
-        });
-        return draft;
-    }
-    draft.dropped = dropped;
-    let certificates = certificates(route, facts().filter(|l| l.broken.is_none()));
-    let hosts: BTreeSet<&Option<String>> = parents.iter().flat_map(|p| &p.hosts).collect();
-    let (base, refusal) = match base {
-        Ok(base) => (base, None),
-        Err(refusal) => (None, Some(refusal)),
-    };
-    draft.base_refusal = refusal;
-    let claimant = Arc::new(Claimant {
-        created: route.meta.created,
-        route: route.meta.key.clone(),
-        index,
-        gateway: gateway.key.clone(),
-        open_source: connection.mode == super::super::verdict::Mode::OpenSource,
-        tags: Arc::clone(&gateway.tags),
-    });
-    for (path, group) in &groups {
-        let plan = ApiPlan {
-            route: route.meta.key.clone(),
-            gateway: gateway.key.clone(),
-            connection: Arc::clone(connection),
-            host: None,
-            path: (*path).to_owned(),
-            tags: gateway.tags.to_vec(),
-            certificates: Vec::new(),
-            targets: targets(route, group.backends, resolved),
-            prefix: group.prefix.clone(),
-            operations: group.operations.clone(),
-            base: base.clone(),
-        };
-        if draft.base_refusal.is_none() {
-            // No host comes into this, so it is found also while no listener serves.
-            draft.base_refusal = translate::attach::conflict(&plan)
-                .map(|why| Refusal::new("AttachmentConflict", Disposition::Keep, text::cut(why, 4_000)));
+
+    /// Why nothing of the route can be served.
+    fn unsupported(&self, rules: &Rules<'_>) -> Option<String> {
+        if !self.route.problems.is_empty() {
+            return Some(text::list(self.route.problems.iter().map(ToString::to_string)));
         }
-        for host in &hosts {
-            let mut plan = plan.clone();
-            plan.host = (*host).clone();
-            plan.certificates = host
-                .as_ref()
-                .and_then(|host| certificates.get(host).cloned())
-                .unwrap_or_default();
-            let place = Arc::new(Place {
-                site: Arc::clone(site),
-                host: host.as_deref().map(Into::into),
-                path: (*path).into(),
+        if rules.groups.is_empty() {
+            return Some(if rules.dropped.is_empty() {
+                "spec.rules: there is no rule".to_owned()
+            } else {
+                text::list(rules.dropped.iter().map(|(_, why)| why.clone()))
             });
-            let claim = Claim {
-                place,
-                claimant: Arc::clone(&claimant),
-            };
-            draft.plans.push((plan, claim));
         }
+        (self.amount > MOST_APIS).then(|| {
+            format!(
+                "spec: comes to {} APIs, one for each Gateway, hostname and path; {MOST_APIS} are the most: split the \
+                 route, or name fewer parents, hostnames or paths",
+                self.amount
+            )
+        })
     }
-    draft
-        .plans
-        .sort_by(|(a, _), (b, _)| (&a.host, &a.path).cmp(&(&b.host, &b.path)));
-    draft.rules = groups
-        .into_iter()
-        .map(|(path, group)| (path.to_owned(), group.rules))
-        .collect();
-    draft
+
+    /// What a route becomes on one Gateway.
+    fn serve(
+        &self,
+        gateway: &GatewayFacts,
+        rules: Rules<'_>,
+        base: Result<Option<Arc<BaseDocument>>, Refusal>,
+    ) -> DraftGateway {
+        let route = self.route;
+        let mut draft = DraftGateway::default();
+        if let Some(why) = self.unsupported(&rules) {
+            draft.refusal = Some(Refusal::new("UnsupportedValue", Disposition::Remove, why));
+            return draft;
+        }
+        let Rules { groups, dropped } = rules;
+        draft.dropped = dropped;
+        // Each host with the first parent that serves it: that is its place among the route's parents.
+        let mut hosts: BTreeMap<&Option<String>, usize> = BTreeMap::new();
+        for (index, parent) in self.parents(&gateway.key) {
+            for host in &parent.hosts {
+                hosts.entry(host).or_insert(index);
+            }
+        }
+        let (Ok(connection), Some(site)) = (&gateway.connection, &gateway.site) else {
+            draft.unplanned = hosts
+                .keys()
+                .flat_map(|host| groups.keys().map(|path| ((*host).clone(), (*path).to_owned())))
+                .collect();
+            return draft;
+        };
+        let listeners: BTreeSet<usize> = self
+            .parents(&gateway.key)
+            .flat_map(|(_, p)| p.listeners.iter().copied())
+            .collect();
+        let valid = listeners
+            .iter()
+            .filter_map(|i| gateway.listeners.get(*i))
+            .filter(|l| l.broken.is_none());
+        let certificates = certificates(route, valid);
+        let (base, refusal) = match base {
+            Ok(base) => (base, None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        draft.base_refusal = refusal;
+        let claimants: BTreeMap<usize, Arc<Claimant>> = hosts
+            .values()
+            .map(|index| {
+                let claimant = Claimant {
+                    created: route.meta.created,
+                    route: route.meta.key.clone(),
+                    index: *index,
+                    gateway: gateway.key.clone(),
+                    open_source: connection.mode == Mode::OpenSource,
+                    tags: Arc::clone(&gateway.tags),
+                };
+                (*index, Arc::new(claimant))
+            })
+            .collect();
+        for (path, group) in &groups {
+            let plan = ApiPlan {
+                route: route.meta.key.clone(),
+                gateway: gateway.key.clone(),
+                connection: Arc::clone(connection),
+                host: None,
+                path: (*path).to_owned(),
+                tags: gateway.tags.to_vec(),
+                certificates: Vec::new(),
+                targets: targets(route, group.backends, self.resolved),
+                prefix: group.prefix.clone(),
+                operations: group.operations.clone(),
+                base: base.clone(),
+            };
+            if draft.base_refusal.is_none() {
+                // No host comes into this, so it is found also while no listener serves.
+                draft.base_refusal = translate::attach::conflict(&plan)
+                    .map(|why| Refusal::new("AttachmentConflict", Disposition::Keep, text::cut(why, 4_000)));
+            }
+            // Decoding refuses the same with a field path; but nothing is called accepted that has no document.
+            if draft.base_refusal.is_none()
+                && !hosts.is_empty()
+                && let Err(refusal) = translate::translate(&plan, self.view.settings)
+            {
+                draft.failed.insert((*path).to_owned(), refusal.to_string());
+            }
+            for (host, index) in &hosts {
+                let Some(claimant) = claimants.get(index) else {
+                    continue;
+                };
+                let mut plan = plan.clone();
+                plan.host = (*host).clone();
+                plan.certificates = host
+                    .as_ref()
+                    .and_then(|host| certificates.get(host).cloned())
+                    .unwrap_or_default();
+                let place = Arc::new(Place {
+                    site: Arc::clone(site),
+                    host: host.as_deref().map(Into::into),
+                    path: (*path).into(),
+                });
+                let claim = Claim {
+                    place,
+                    claimant: Arc::clone(claimant),
+                };
+                draft.plans.push((plan, claim));
+            }
+        }
+        draft
+            .plans
+            .sort_by(|(a, _), (b, _)| (&a.host, &a.path).cmp(&(&b.host, &b.path)));
+        draft.rules = groups
+            .into_iter()
+            .map(|(path, group)| (path.to_owned(), group.rules))
+            .collect();
+        draft
+    }
 }
 
 /// Certificates by host: those of every HTTPS listener that yields it.
@@ -387,10 +492,7 @@ fn certificates<'a>(
 ) -> BTreeMap<String, Vec<CertificateUse>> {
     let mut found: BTreeMap<String, BTreeSet<&CertificateUse>> = BTreeMap::new();
     for listener in listeners.filter(|l| !l.certificates.is_empty()) {
-        for host in host::effective(listener.hostname.as_deref(), &route.hostnames)
-            .into_iter()
-            .flatten()
-        {
+        for host in listener.effective(&route.hostnames).into_iter().flatten() {
             found.entry(host).or_default().extend(&listener.certificates);
         }
     }

@@ -756,42 +756,70 @@ fn httproute_resolved_refs_false_backend_not_found() {
 
 #[test]
 fn reasons_come_in_their_order() {
-    // given a route with everything wrong at once
+    use super::super::objects::{ConfigMap, gateway::AllowedNamespaces};
+
+    // given a route with everything wrong at once, through a second Gateway of the same data plane too
     let mut bad_context = context();
     bad_context.env.as_mut().unwrap().auth = None;
     let mut closed = named(http("web", 80), "*.example.com");
-    closed.namespaces = super::super::objects::gateway::AllowedNamespaces::Same;
+    closed.namespaces = AllowedNamespaces::Same;
     let mut object = with_rules("r", &["a.example.org"], vec![broken_rule(0, "/", "retry")]);
-    object.parents = vec![section(parent("infra", "edge"), "absent")];
+    let other = parent("infra", "second");
+    object.parents = vec![other.clone(), section(parent("infra", "edge"), "absent")];
+    let mut older = route("older", &["a.example.com"]);
+    older.meta.created = 1;
+    let documents = |document: Result<_, &str>| ConfigMap {
+        documents: [(
+            "api.json".to_owned(),
+            document.map(std::sync::Arc::new).map_err(str::to_owned),
+        )]
+        .into(),
+        ..config_map("shop")
+    };
     let mut world = World::new()
         .with(bad_context)
+        .with(gateway("infra", "second", vec![http("web", 80)]))
         .with(gateway("infra", "edge", vec![closed.clone()]))
+        .with(definition("shop", "d", 0, vec![target("HTTPRoute", "r")]))
+        .with(older)
         .with(object.clone());
-    assert_eq!(accepted(&world, "r"), "False NoMatchingParent");
+    let last = |world: &World| said(&world.route("r").parents.last().unwrap().conditions, "Accepted");
+    assert_eq!(last(&world), "False NoMatchingParent");
     // when one thing after the other is mended
-    object.parents = vec![parent("infra", "edge")];
+    object.parents = vec![other, parent("infra", "edge")];
     world.put(object.clone());
-    assert_eq!(accepted(&world, "r"), "False EnvironmentUnresolved");
+    assert_eq!(last(&world), "False EnvironmentUnresolved");
     world.put(context());
-    assert_eq!(accepted(&world, "r"), "False NotAllowedByListeners");
-    closed.namespaces = super::super::objects::gateway::AllowedNamespaces::All;
+    assert_eq!(last(&world), "False NotAllowedByListeners");
+    closed.namespaces = AllowedNamespaces::All;
     world.put(gateway("infra", "edge", vec![closed]));
-    assert_eq!(accepted(&world, "r"), "False NoMatchingListenerHostname");
+    assert_eq!(last(&world), "False NoMatchingListenerHostname");
     object.hostnames = vec!["a.example.com".into()];
     world.put(object.clone());
-    assert_eq!(accepted(&world, "r"), "False UnsupportedValue");
-    world.put(definition("shop", "d", 0, vec![target("HTTPRoute", "r")]));
-    assert_eq!(accepted(&world, "r"), "False UnsupportedValue");
+    // of its rules
+    assert_eq!(last(&world), "False UnsupportedValue");
     object.rules = vec![rule("/", vec![backend("web", 80)])];
-    world.put(object);
-    assert_eq!(accepted(&world, "r"), "False BaseDocumentUnresolved");
-    world.put(super::super::objects::ConfigMap {
-        documents: [("api.json".to_owned(), Err("is not JSON".to_owned()))].into(),
-        ..config_map("shop")
-    });
-    assert_eq!(accepted(&world, "r"), "False BaseDocumentInvalid");
+    object.rules[0].filters.request_headers = HeaderEdit {
+        set: [("X-A".to_owned(), "$secret_env.KEY".to_owned())].into(),
+        ..HeaderEdit::default()
+    };
+    world.put(object.clone());
+    // of the older route
+    assert_eq!(last(&world), "False UnsupportedValue");
+    world.gone(Kind::HttpRoute, "shop", "older");
+    assert_eq!(last(&world), "False BaseDocumentUnresolved");
+    world.put(documents(Err("is not JSON")));
+    assert_eq!(last(&world), "False BaseDocumentInvalid");
+    world.put(documents(Ok(colliding())));
+    assert_eq!(last(&world), "False AttachmentConflict");
     world.put(config_map("shop"));
-    assert_eq!(accepted(&world, "r"), "True Accepted");
+    assert_eq!(last(&world), "False DataPlaneShared");
+    object.parents.remove(0);
+    world.put(object.clone());
+    assert_eq!(last(&world), "False TranslationFailed");
+    object.rules[0].filters.request_headers = HeaderEdit::default();
+    world.put(object);
+    assert_eq!(last(&world), "True Accepted");
 }
 
 // --- Attachment and serving ---

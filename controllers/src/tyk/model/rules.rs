@@ -8,6 +8,7 @@ use super::super::{
         HttpRoute,
         route::{BackendRef, Filters, HeaderEdit, Match, Method, PathRewrite, Redirect, Rule},
     },
+    translate,
     verdict::{OperationPlan, StaticRedirect},
 };
 
@@ -72,8 +73,10 @@ fn admit(
     };
     for Match { path, method } in &rule.matches {
         let Some(group) = groups.get(path.as_str()) else {
+            captures(&Group::default(), rule, path)?;
             continue;
         };
+        captures(group, rule, path)?;
         let methods = method.as_ref().map_or(&Method::ALL[..], std::slice::from_ref);
         let other = methods.iter().find_map(|method| {
             Some((
@@ -111,6 +114,38 @@ fn admit(
         }
     }
     Ok(operation(&rule.filters, redirect))
+}
+
+/// A method whose full path is replaced makes every method of the path a rewrite of Tyk's, where `$1` is what was
+/// captured; so neither the path nor what replaces it as a prefix may hold such.
+fn captures(group: &Group<'_>, rule: &Rule, path: &str) -> Result<(), String> {
+    let full = |rewrite: &Option<PathRewrite>| matches!(rewrite, Some(PathRewrite::Full(_)));
+    let whole = (rule.filters.redirect.is_none() && full(&rule.filters.rewrite))
+        || group
+            .operations
+            .values()
+            .any(|operation| operation.full_path.is_some());
+    if !whole {
+        return Ok(());
+    }
+    if translate::group(path) {
+        return Err(format!(
+            "filters: urlRewrite.path.replaceFullPath: path {path} holds `$` followed by a digit, which Tyk would read \
+             as a captured group"
+        ));
+    }
+    let replaced = match (&group.prefix, &rule.filters.rewrite) {
+        (Some(prefix), _) => Some(prefix),
+        (None, Some(PathRewrite::Prefix(prefix))) if rule.filters.redirect.is_none() => Some(prefix),
+        _ => None,
+    };
+    match replaced.filter(|prefix| translate::group(prefix)) {
+        Some(prefix) => Err(format!(
+            "filters: urlRewrite.path: {prefix} holds `$` followed by a digit, which Tyk would read as a captured group \
+             beside the replaceFullPath of another method of path {path}; write one of them without"
+        )),
+        None => Ok(()),
+    }
 }
 
 fn serves(route: &HttpRoute, rule: usize, path: &str, method: Method) -> bool {

@@ -14,12 +14,13 @@ mod rewrite;
 pub mod stamp;
 mod upstream;
 
+pub(super) use rewrite::group;
 pub use stamp::{Owner, stamp};
 pub use upstream::UNRESOLVED;
 
 use super::{
     Settings,
-    objects::document::find_token,
+    objects::{Key, document::find_token},
     verdict::{ApiPlan, CertificateUse},
 };
 
@@ -83,13 +84,18 @@ pub enum Refusal {
 ///
 /// The fields are hashed with their lengths in front, so that no two lists of fields read alike.
 pub fn identity(plan: &ApiPlan) -> String {
+    identity_of(&plan.route, &plan.gateway, plan.host.as_deref(), &plan.path)
+}
+
+/// [`identity`] of what has no plan: it needs no connection.
+pub fn identity_of(route: &Key, gateway: &Key, host: Option<&str>, path: &str) -> String {
     let fields = [
-        plan.route.namespace.as_str(),
-        &plan.route.name,
-        &plan.path,
-        &plan.gateway.namespace,
-        &plan.gateway.name,
-        plan.host.as_deref().unwrap_or_default(),
+        route.namespace.as_str(),
+        &route.name,
+        path,
+        &gateway.namespace,
+        &gateway.name,
+        host.unwrap_or_default(),
     ];
     let mut digest = Sha256::new();
     for field in fields {

@@ -86,7 +86,7 @@ fn path(value: &str, place: &'static str) -> Result<(), Refusal> {
 }
 
 /// `$` followed by a digit.
-fn group(text: &str) -> bool {
+pub(in crate::tyk) fn group(text: &str) -> bool {
     text.split('$')
         .skip(1)
         .any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))

@@ -10,7 +10,7 @@ use routewright::tyk::{
         route::{HeaderEdit, Method},
         text,
     },
-    translate::{EVERY_PATH, Refusal, TykApi, attach, base, identity, translate},
+    translate::{EVERY_PATH, Refusal, TykApi, attach, base, certain, identity, translate},
     verdict::{ApiPlan, OperationPlan, StaticRedirect, Target},
 };
 use serde_json::{Value, json};
@@ -113,6 +113,29 @@ fn plan() -> impl Strategy<Value = ApiPlan> {
         })
 }
 
+#[test]
+fn a_plain_plan_is_certain_and_one_that_may_be_refused_is_not() {
+    let mut plan = support::plan();
+    plan.operations = support::every_method(&support::request(&[("X-A", "$5")], &[]));
+    assert!(certain(&plan));
+    for change in [
+        (|plan| plan.operations.clear()) as fn(&mut ApiPlan),
+        |plan| plan.path = "/$secret_env.X".to_owned(),
+        |plan| plan.prefix = Some("/env://X".to_owned()),
+        |plan| plan.tags = vec!["$tyk_context.x".to_owned()],
+        |plan| plan.operations = support::every_method(&support::request(&[("X-A", "$kv{x}")], &[])),
+        |plan| {
+            plan.operations
+                .values_mut()
+                .for_each(|operation| operation.full_path = Some("/f".to_owned()));
+        },
+    ] {
+        let mut other = plan.clone();
+        change(&mut other);
+        assert!(!certain(&other), "{other:?}");
+    }
+}
+
 fn made(plan: &ApiPlan) -> Result<TykApi, Refusal> {
     translate(plan, &Settings::default())
 }
@@ -127,6 +150,17 @@ proptest! {
             for token in ["$secret_", "$tyk_", "$kv{", "env://", "vault://", "consul://", "secrets://", "file://", "kv://"] {
                 prop_assert!(!text.to_lowercase().contains(token), "{token} in {text}");
             }
+        }
+    }
+
+    /// What is called certain has a document.
+    #[test]
+    fn a_certain_plan_is_never_refused(mut plan in plan(), full_paths in any::<bool>()) {
+        if !full_paths {
+            plan.operations.values_mut().for_each(|operation| operation.full_path = None);
+        }
+        if certain(&plan) {
+            prop_assert!(made(&plan).is_ok(), "{:?}", made(&plan));
         }
     }
 

@@ -448,6 +448,7 @@ impl Serving<'_> {
             // Decoding refuses the same with a field path; but nothing is called accepted that has no document.
             if draft.base_refusal.is_none()
                 && !hosts.is_empty()
+                && !translate::certain(&plan)
                 && let Err(refusal) = translate::translate(&plan, self.view.settings)
             {
                 draft.failed.insert((*path).to_owned(), refusal.to_string());

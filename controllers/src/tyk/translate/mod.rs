@@ -9,11 +9,13 @@ use sha2::{Digest, Sha256};
 
 pub mod attach;
 pub mod base;
+mod certain;
 mod middleware;
 mod rewrite;
 pub mod stamp;
 mod upstream;
 
+pub use certain::certain;
 pub(super) use rewrite::group;
 pub use stamp::{Owner, stamp};
 pub use upstream::UNRESOLVED;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use routewright::tyk::{
     objects::route::Method,
-    translate::{attach, identity},
+    translate::{attach, base, identity},
     verdict::{ApiPlan, OperationPlan},
 };
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::{
     Backends, Case,
     gateway::Gateway,
     methods::at,
-    support::{base, every_method, methods, redirect, request},
+    support::{self, every_method, methods, redirect, request},
 };
 
 /// A definition that asks for a key, with operations and their middleware.
@@ -47,8 +47,9 @@ fn operation(id: &str) -> Value {
 }
 
 fn attach(mut plan: ApiPlan, document: Value) -> ApiPlan {
-    plan.base = base(document);
-    assert_eq!(attach::conflict(&plan), None);
+    assert_eq!(base::check(&document), Ok(()));
+    plan.base = support::base(document);
+    assert_eq!(attach::conflict(&plan), Ok(None));
     plan
 }
 
@@ -328,5 +329,47 @@ pub(crate) fn the_same_middleware_for_another_method(backends: &Backends) -> Cas
         assert_eq!(status("GET", "/other-mock/books/1"), 301);
         assert_eq!(status("POST", "/other-mock/books/1"), 418);
         assert_eq!(status("POST", "/other-mock/other"), 200);
+    })
+}
+
+/// Why other spellings of keys are refused: to Tyk they are the same. What the check forbids is done here on purpose.
+pub(crate) fn another_spelling_of_a_key_is_the_same_to_tyk(backends: &Backends) -> Case {
+    let with = |path: &str, document: Value| {
+        assert!(base::check(&document).is_err(), "{document}");
+        ApiPlan {
+            base: support::base(document),
+            ..at(path, backends)
+        }
+    };
+    let domain = |key: &str, host: &str| json!({"x-tyk-api-gateway": {"server": {key: {"enabled": true, "name": host}}}});
+    let upper = with("/spelled-upper", domain("CustomDomain", "upper.spelled.test"));
+    let long_s = with("/spelled-s", domain("cu\u{17f}tomDomain", "long-s.spelled.test"));
+    let tags = with(
+        "/spelled-tags",
+        json!({"x-tyk-api-gateway": {"server": {"gatewayTag\u{17f}": {"enabled": true, "tags": ["x"]}}}}),
+    );
+    let blocked = with(
+        "/spelled-operation",
+        json!({
+            "paths": {"/books": {"get": operation("books")}},
+            "x-tyk-api-gateway": {"middleware": {"operations": {"books": {"bloc\u{212a}": {"ENABLED": true}}}}},
+        }),
+    );
+    let ids = [&upper, &long_s, &tags].map(identity);
+    Case::new([upper, long_s, tags, blocked], move |gateway| {
+        let server = |id: &str| gateway.get(id)["x-tyk-api-gateway"]["server"].clone();
+        for (id, host, path) in [
+            (&ids[0], "upper.spelled.test", "/spelled-upper"),
+            (&ids[1], "long-s.spelled.test", "/spelled-s"),
+        ] {
+            // The API serves a host that no listener granted, and no other.
+            assert_eq!(server(id)["customDomain"]["name"], host, "{}", server(id));
+            let status = |host: &str| gateway.ask_with("GET", path, &[("Host", host)]).status;
+            assert_eq!((status(host), status("other.spelled.test")), (200, 404), "{path}");
+        }
+        assert_eq!(server(&ids[2])["gatewayTags"]["tags"], json!(["x"]));
+        let status = |path: &str| gateway.ask("GET", path).status;
+        assert_eq!(status("/spelled-operation/books"), 403);
+        assert_eq!(status("/spelled-operation/other"), 200);
     })
 }

@@ -115,6 +115,7 @@ fn switched_on() -> Vec<(&'static str, Story)> {
         hosts::the_root_path,
         hosts::the_longest_path_wins,
         hosts::the_order_of_hosts,
+        attached::another_spelling_of_a_key_is_the_same_to_tyk,
         stories::documents_of_realistic_manifests_load,
     ]
 }

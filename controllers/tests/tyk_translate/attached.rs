@@ -114,6 +114,106 @@ fn a_definition_must_not_set_what_the_route_sets() {
     }
 }
 
+/// Tyk compares keys without regard to case, and two letters outside of ASCII fold into it.
+#[test]
+fn a_key_that_tyk_takes_for_another_is_named_with_its_place() {
+    for (pointer, spelled, known) in [
+        ("", "Paths", "paths"),
+        ("", "path\u{17f}", "paths"),
+        ("info", "Title", "title"),
+        ("paths./books", "GET", "get"),
+        ("paths./books.get", "operationID", "operationId"),
+        (EXTENSION, "Server", "server"),
+        ("x-tyk-api-gateway.server", "CustomDomain", "customDomain"),
+        ("x-tyk-api-gateway.server", "cu\u{17f}tomDomain", "customDomain"),
+        ("x-tyk-api-gateway.server", "listenpath", "listenPath"),
+        ("x-tyk-api-gateway.upstream", "LOADBALANCING", "loadBalancing"),
+        ("x-tyk-api-gateway.middleware", "Operations", "operations"),
+        (
+            "x-tyk-api-gateway.middleware.operations.listBooks",
+            "Allow",
+            "allow",
+        ),
+        (
+            "x-tyk-api-gateway.middleware.operations.listBooks",
+            "bloc\u{212a}",
+            "block",
+        ),
+        (
+            "x-tyk-api-gateway.middleware.operations.listBooks.allow",
+            "Enabled",
+            "enabled",
+        ),
+        (
+            "x-tyk-api-gateway.middleware.global.transformRequestHeaders.add.0",
+            "Name",
+            "name",
+        ),
+        ("x-tyk-api-gateway.errorOverrides", "Value", "value"),
+    ] {
+        let mut bad = library();
+        bad[EXTENSION]["errorOverrides"] = json!({});
+        bad[EXTENSION]["middleware"]["operations"]["listBooks"]["allow"] = json!({"enabled": false});
+        assert_eq!(document::check(&bad), Ok(()));
+        let place = pointer.split('.').filter(|key| !key.is_empty());
+        let object = place.fold(&mut bad, |value, key| match key.parse::<usize>() {
+            Ok(index) => &mut value[index],
+            Err(_) => &mut value[key],
+        });
+        // Also when it is null: that may take a setting away.
+        object[spelled] = Value::Null;
+        let here = match pointer {
+            "" => "the document".to_owned(),
+            pointer => pointer.replace(".0", "[0]"),
+        };
+        assert_eq!(
+            document::check(&bad),
+            Err(vec![format!(
+                "{here}: to Tyk the key {spelled:?} is {known}; write it like that, or remove it"
+            )])
+        );
+    }
+}
+
+/// Names that the user gives are compared by Tyk as they are written; and OpenAPI allows extensions.
+#[test]
+fn keys_of_the_user_may_be_spelled_in_any_way() {
+    assert_eq!(
+        document::check(&json!({
+            "x-Größe": 1,
+            "paths": {"/Info": {"x-Get": 1}, "/PATHS/ſ": {}},
+            "components": {"securitySchemes": {"Enabled": {}, "größe": {}}},
+            "x-tyk-api-gateway": {
+                "server": {"authentication": {"securitySchemes": {"Enabled": {}, "größe": {}}}},
+                "middleware": {"operations": {"Allow": {}, "größe": {}}},
+                "errorOverrides": {"value": {"Enabled": []}},
+            },
+        })),
+        Ok(())
+    );
+    let faults = document::check(&json!({"x-tyk-api-gateway": {"server": {"größe": 1}}})).unwrap_err();
+    assert_eq!(
+        faults,
+        ["x-tyk-api-gateway.server: the key \"größe\" is none of Tyk's; use ASCII letters"]
+    );
+}
+
+#[test]
+fn overrides_of_a_refusal_that_are_no_list_are_a_fault() {
+    let overrides = |rules: Value| json!({"x-tyk-api-gateway": {"errorOverrides": {"enabled": true, "value": {"403": rules}}}});
+    for bad in [json!("no"), json!({}), json!(1), json!(false)] {
+        assert_eq!(
+            document::check(&overrides(bad)),
+            Err(vec![
+                "x-tyk-api-gateway.errorOverrides.value.403: must be a list".to_owned()
+            ])
+        );
+    }
+    for good in [json!([]), json!(null)] {
+        assert_eq!(document::check(&overrides(good)), Ok(()));
+    }
+}
+
 #[test]
 fn every_fault_of_a_definition_is_named_with_its_place() {
     let faults = document::check(&json!({
@@ -138,7 +238,7 @@ fn a_whole_document_with_a_definition() {
         &[Method::Get, Method::Post],
         &request(&[("X-Env", "route")], &["X-Seen"]),
     );
-    assert_eq!(attach::conflict(&plan), None);
+    assert_eq!(attach::conflict(&plan), Ok(None));
     insta::assert_json_snapshot!(api(&plan).document);
 }
 
@@ -225,7 +325,7 @@ fn a_definition_cannot_bring_an_owner() {
     assert_eq!((document.get(OWNER), document.get(HASH)), (None, None));
 }
 
-/// Broken in a way that only shows when both meet.
+/// The last line: a definition that was not checked is refused all the same.
 #[test]
 fn a_document_that_cannot_be_made_says_why() {
     let mut plan =
@@ -255,11 +355,23 @@ fn conflict(document: Value, operations: BTreeMap<Method, OperationPlan>) -> Opt
         operations,
         ..with(document)
     })
+    .unwrap()
+}
+
+/// What translation refuses is not passed over as "no conflict".
+#[test]
+fn a_plan_that_is_refused_anyway_says_so_instead_of_having_no_conflict() {
+    let mut plan = with(json!({"x-tyk-api-gateway": {}}));
+    plan.prefix = Some("/v$1".to_owned());
+    plan.operations.insert(Method::Get, full_path("/f"));
+    let refused = attach::conflict(&plan).unwrap_err();
+    assert!(matches!(refused, Refusal::Group { .. }), "{refused}");
+    assert_eq!(translate(&plan, &Settings::default()), Err(refused));
 }
 
 #[test]
 fn without_a_definition_there_is_no_conflict() {
-    assert_eq!(attach::conflict(&plan()), None);
+    assert_eq!(attach::conflict(&plan()), Ok(None));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use routewright::tyk::{
         route::{HeaderEdit, Method},
         text,
     },
-    translate::{EVERY_PATH, Refusal, TykApi, attach, base, certain, identity, translate},
+    translate::{EVERY_PATH, EXTENSION, Refusal, TykApi, attach, base, certain, identity, translate},
     verdict::{ApiPlan, OperationPlan, StaticRedirect, Target},
 };
 use serde_json::{Value, json};
@@ -330,7 +330,11 @@ proptest! {
         let checked = base::check(&document);
         let conflict = attach::conflict(&attached);
         let joined = made(&attached);
-        if let (Ok(()), None, Ok(joined), Ok(alone)) = (checked, conflict, joined, made(&plan)) {
+        // What is neither invalid nor in conflict has a document, but for a token, which the decoder looks for.
+        if let (Ok(()), Ok(None)) = (&checked, &conflict) {
+            prop_assert!(matches!(joined, Ok(_) | Err(Refusal::Token { .. })), "{joined:?}");
+        }
+        if let (Ok(()), Ok(None), Ok(joined), Ok(alone)) = (checked, conflict, joined, made(&plan)) {
             for pointer in [
                 "/info/title",
                 "/x-tyk-api-gateway/info/id",
@@ -357,6 +361,78 @@ proptest! {
                 );
             }
         }
+    }
+}
+
+/// A key as somebody else spells it whom Tyk takes for the same: `how` is read letter by letter.
+fn respelled(key: &str, how: &[u8]) -> String {
+    key.chars()
+        .zip(how)
+        .map(|(letter, how)| match (how, letter.to_ascii_lowercase()) {
+            (1, _) if letter.is_ascii_lowercase() => letter.to_ascii_uppercase(),
+            (1, _) => letter.to_ascii_lowercase(),
+            (2, 's') => '\u{17f}',
+            (2, 'k') => '\u{212a}',
+            _ => letter,
+        })
+        .collect()
+}
+
+/// Where the route's settings go and what is decided upon; a `*` stands for a name that the user gives.
+fn fixed_keys() -> Vec<Vec<&'static str>> {
+    let mut all: Vec<Vec<&str>> = base::ROUTE_OWNED
+        .iter()
+        .map(|(part, key)| vec![EXTENSION, part, key])
+        .collect();
+    for path in [
+        "info title",
+        "paths * get operationId",
+        "paths * trace operationId",
+        "x-tyk-api-gateway info orgId",
+        "x-tyk-api-gateway info state",
+        "x-tyk-api-gateway errorOverrides value",
+        "x-tyk-api-gateway errorOverrides enabled",
+        "x-tyk-api-gateway middleware operations * allow enabled",
+        "x-tyk-api-gateway middleware operations * block enabled",
+        "x-tyk-api-gateway middleware operations * mockResponse enabled",
+        "x-tyk-api-gateway middleware operations * urlRewrite enabled",
+        "x-tyk-api-gateway middleware operations * ignoreAuthentication",
+        "x-tyk-api-gateway middleware operations * transformRequestHeaders enabled",
+        "x-tyk-api-gateway middleware global transformRequestHeaders remove",
+        "x-tyk-api-gateway middleware global transformResponseHeaders add",
+    ] {
+        all.push(path.split(' ').collect());
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// No spelling of a key that Tyk reads as one of the route's gets past the check, with whatever value.
+    #[test]
+    fn a_respelled_key_is_refused(
+        path in prop::sample::select(fixed_keys()),
+        how in prop::collection::vec(prop::collection::vec(0..3_u8, 32), 8),
+        value in prop_oneof![Just(json!({})), Just(Value::Null), Just(json!([])), Just(json!({"enabled": true}))],
+    ) {
+        let keys: Vec<String> = path
+            .iter()
+            .zip(&how)
+            .map(|(key, how)| match *key {
+                "*" => "/Books".to_owned(),
+                // Without it the document is none of Tyk's.
+                EXTENSION => EXTENSION.to_owned(),
+                key => respelled(key, how),
+            })
+            .collect();
+        let respelled = path.iter().zip(&keys).any(|(key, other)| *key != "*" && key != other);
+        prop_assume!(respelled);
+        let mut document = keys.iter().rev().fold(value, |value, key| json!({key: value}));
+        let root = document.as_object_mut().unwrap();
+        root.entry(EXTENSION).or_insert_with(|| json!({}));
+        let faults = base::check(&document).unwrap_err();
+        prop_assert!(faults.iter().any(|fault| fault.contains(": to Tyk the key ")), "{document}: {faults:?}");
     }
 }
 

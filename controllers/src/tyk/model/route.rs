@@ -441,17 +441,25 @@ impl Serving<'_> {
                 base: base.clone(),
             };
             if draft.base_refusal.is_none() {
-                // No host comes into this, so it is found also while no listener serves.
-                draft.base_refusal = translate::attach::conflict(&plan)
-                    .map(|why| Refusal::new("AttachmentConflict", Disposition::Keep, text::cut(why, 4_000)));
-            }
-            // Decoding refuses the same with a field path; but nothing is called accepted that has no document.
-            if draft.base_refusal.is_none()
-                && !hosts.is_empty()
-                && !translate::certain(&plan)
-                && let Err(refusal) = translate::translate(&plan, self.view.settings)
-            {
-                draft.failed.insert((*path).to_owned(), refusal.to_string());
+                // No host comes into this, so a conflict is found also while no listener serves. What translation
+                // refuses, decoding refuses with a field path; but nothing is called accepted that has no document.
+                let judged = translate::attach::conflict(&plan).and_then(|conflict| match conflict {
+                    None if !hosts.is_empty() && !translate::certain(&plan) => {
+                        translate::translate(&plan, self.view.settings).map(|_| None)
+                    }
+                    conflict => Ok(conflict),
+                });
+                match judged {
+                    Ok(None) => {}
+                    Ok(Some(why)) => {
+                        let why = text::cut(why, 4_000);
+                        let refusal = Refusal::new("AttachmentConflict", Disposition::Keep, why);
+                        draft.base_refusal = Some(refusal);
+                    }
+                    Err(refusal) => {
+                        draft.failed.insert((*path).to_owned(), refusal.to_string());
+                    }
+                }
             }
             for (host, index) in &hosts {
                 let Some(claimant) = claimants.get(index) else {

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::{
-    EVERY_PATH, base,
+    EVERY_PATH, Refusal, base,
     middleware::{self, REQUEST_HEADERS, RESPONSE_HEADERS},
 };
 use crate::tyk::{objects::route::Method, verdict::ApiPlan};
@@ -16,12 +16,21 @@ use crate::tyk::{objects::route::Method, verdict::ApiPlan};
 const MOST: usize = 5;
 
 /// Why the plan's attached definition cannot be joined with it; `None` when it can, or when there is none.
-pub fn conflict(plan: &ApiPlan) -> Option<String> {
-    let attached = plan.base.as_ref()?;
-    let theirs = attached.document.as_object()?;
-    let mut found = collisions(plan, theirs);
+///
+/// # Errors
+///
+/// What the plan itself is refused for, with a definition or without ([`translate`](super::translate) says the same):
+/// then nothing is known about collisions.
+pub fn conflict(plan: &ApiPlan) -> Result<Option<String>, Refusal> {
+    let Some(attached) = plan.base.as_ref() else {
+        return Ok(None);
+    };
+    let Some(theirs) = attached.document.as_object() else {
+        return Ok(None);
+    };
+    let mut found = collisions(plan, theirs)?;
     if found.is_empty() {
-        return None;
+        return Ok(None);
     }
     let more = found.len().saturating_sub(MOST);
     found.truncate(MOST);
@@ -33,14 +42,11 @@ pub fn conflict(plan: &ApiPlan) -> Option<String> {
     if more > 0 {
         message.push_str(&format!("; and {more} more"));
     }
-    Some(message)
+    Ok(Some(message))
 }
 
-fn collisions(plan: &ApiPlan, theirs: &Map<String, Value>) -> Vec<String> {
-    // A rewrite that cannot be made is another matter.
-    let Ok(own) = middleware::middleware(plan, Some(theirs)) else {
-        return Vec::new();
-    };
+fn collisions(plan: &ApiPlan, theirs: &Map<String, Value>) -> Result<Vec<String>, Refusal> {
+    let own = middleware::middleware(plan, Some(theirs))?;
     let mut found = Vec::new();
     let operations = base::operations(theirs);
     for operation in &operations {
@@ -119,7 +125,7 @@ fn collisions(plan: &ApiPlan, theirs: &Map<String, Value>) -> Vec<String> {
             ));
         }
     }
-    found
+    Ok(found)
 }
 
 /// Whether an operationId is one that the route uses.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     EVERY_PATH, EXTENSION, Own, Refusal,
     middleware::{REQUEST_HEADERS, RESPONSE_HEADERS, not_found_rule, transform},
+    spelling,
 };
 use crate::tyk::objects::route::{HeaderEdit, Method};
 
@@ -43,8 +44,8 @@ const OBJECTS: [&[&str]; 12] = [
 ///
 /// # Errors
 ///
-/// Each fault as `field path: message`: no extension, a setting that comes from the route, or something that is no
-/// object where the route's settings go.
+/// Each fault as `field path: message`: no extension, a setting that comes from the route, a key that Tyk would take for
+/// another, or something that is no object (no list) where the route's settings go.
 pub fn check(document: &Value) -> Result<(), Vec<String>> {
     let Some(root) = document.as_object() else {
         return Err(vec![
@@ -86,8 +87,16 @@ pub fn check(document: &Value) -> Result<(), Vec<String>> {
             }
         }
     }
+    let forbidden = pointer(extension, &["errorOverrides", "value", "403"]);
+    if forbidden.is_some_and(|rules| !rules.is_array() && !rules.is_null()) {
+        faults.push(format!("{FORBIDDEN}: must be a list"));
+    }
+    faults.extend(spelling::faults(root));
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
+
+/// Where the rule for methods that no rule matches goes.
+const FORBIDDEN: &str = "x-tyk-api-gateway.errorOverrides.value.403";
 
 fn pointer<'a>(map: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
@@ -295,9 +304,7 @@ fn override_forbidden(extension: &mut Map<String, Value>) -> Result<(), Refusal>
             rules.insert(0, not_found_rule());
             Ok(())
         }
-        _ => Err(Refusal::Base(format!(
-            "{EXTENSION}.errorOverrides.value.403: must be a list"
-        ))),
+        _ => Err(Refusal::Base(format!("{FORBIDDEN}: must be a list"))),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Here: identity, the whole, canonical bytes, refusals. `middleware` says what each method of an API does and how,
 //! `rewrite` how a path is replaced, `upstream` where requests go, `base` what a definition's document may hold and how
-//! both are joined, `attach` when they cannot be, `stamp` the owner's mark.
+//! both are joined, `spelling` which keys of it Tyk takes for others, `attach` when they cannot be joined, `stamp` the
+//! owner's mark.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -12,6 +13,7 @@ pub mod base;
 mod certain;
 mod middleware;
 mod rewrite;
+mod spelling;
 pub mod stamp;
 mod upstream;
 

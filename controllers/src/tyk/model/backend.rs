@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use reconcile_kit::Condition;
 
 use super::{
-    super::objects::{GATEWAY_GROUP, HttpRoute, Key, core::ServicePort, route::BackendRef},
+    super::objects::{GATEWAY_GROUP, HttpRoute, Key, core::ServicePort, route::BackendRef, text::is_label},
     grants::{self, Reference},
     text,
     view::View,
@@ -59,6 +59,10 @@ pub(super) fn condition(resolved: &[Vec<Resolved>]) -> Condition {
 }
 
 fn resolve(view: &View<'_>, namespace: &str, backend: &BackendRef) -> Resolved {
+    if backend.is_unreadable() {
+        // The rule is not served, and its problem is told in Accepted.
+        return Ok(Vec::new());
+    }
     let target = backend.namespace.as_deref().unwrap_or(namespace);
     let key = Key::new(target, &backend.name);
     // Before anything about the target is said.
@@ -93,6 +97,10 @@ fn resolve(view: &View<'_>, namespace: &str, backend: &BackendRef) -> Resolved {
     let Some(port) = backend.port else {
         return Err(("InvalidKind", format!("port is missing: Service {key} needs one")));
     };
+    if !is_label(&backend.name) {
+        let message = format!("{:?} is no name that a Service can have", backend.name);
+        return Err(("BackendNotFound", message));
+    }
     let Some(service) = view.service(&key) else {
         return Err(("BackendNotFound", format!("Service {key} does not exist")));
     };
@@ -101,7 +109,7 @@ fn resolve(view: &View<'_>, namespace: &str, backend: &BackendRef) -> Resolved {
         return Err(("InvalidKind", message));
     }
     let Some(found) = service.ports.iter().find(|p| p.port == port) else {
-        return Err(("BackendNotFound", format!("Service {key} has no port {port}")));
+        return Err(("BackendNotFound", format!("Service {key} has no TCP port {port}")));
     };
     if let Some(protocol) = found
         .app_protocol

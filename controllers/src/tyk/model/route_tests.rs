@@ -160,6 +160,55 @@ fn backend_port_that_the_service_does_not_have_is_not_found() {
     assert_eq!(refs(&world, "r"), "False BackendNotFound");
 }
 
+/// The CRD allows names that no Service can have; and the name becomes part of a host.
+#[test]
+fn backend_of_a_name_that_no_service_can_have_is_not_found() {
+    for name in ["My_Svc", "a.b", "a/b", "env://x"] {
+        // given a Service of the name nevertheless
+        let world = with_backends(vec![weighted(name, 80, 1), weighted("web", 80, 1)]).with(service(
+            "shop",
+            name,
+            &[80],
+        ));
+        // then the route is served, and the share of the reference fails
+        assert_eq!(accepted(&world, "r"), "True Accepted");
+        assert_eq!(refs(&world, "r"), "False BackendNotFound");
+        let words = message(&world.parent("r").conditions, "ResolvedRefs");
+        assert_eq!(
+            words,
+            format!("spec.rules[0].backendRefs[0]: {name:?} is no name that a Service can have")
+        );
+        assert_eq!(
+            world.targets("r"),
+            [("?".into(), 1), ("web.shop.svc.cluster.local:80".into(), 1)]
+        );
+    }
+}
+
+#[test]
+fn backend_after_one_that_does_not_decode_is_named_by_its_own_index() {
+    // given what stands for a reference that does not decode
+    let mut odd = rule(
+        "/odd",
+        vec![
+            super::super::objects::route::BackendRef::default(),
+            backend("gone", 80),
+        ],
+    );
+    odd.problems = vec![Problem::new("spec.rules[0].backendRefs[0].name", "must be set")];
+    let world = World::new().with(with_rules(
+        "r",
+        &[],
+        vec![odd, rule("/", vec![backend("web", 80)])],
+    ));
+    // then ResolvedRefs says nothing of it, and counts it
+    assert_eq!(refs(&world, "r"), "False BackendNotFound");
+    assert_eq!(
+        message(&world.parent("r").conditions, "ResolvedRefs"),
+        "spec.rules[0].backendRefs[1]: Service shop/gone does not exist"
+    );
+}
+
 #[test]
 fn backend_of_another_protocol_than_http_is_unsupported_protocol() {
     let mut object = service("shop", "web", &[80]);

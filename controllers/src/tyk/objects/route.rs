@@ -52,8 +52,8 @@ pub struct Rule {
     pub matches: Vec<Match>,
     /// Filters. Not complete when there are problems.
     pub filters: Filters,
-    /// Backend references in order, as far as they decode, also when the rule has problems: they are resolved (and
-    /// reported in ResolvedRefs) whether or not the rule is served.
+    /// Backend references, each at its index in the spec, also when the rule has problems: they are resolved (and reported
+    /// in ResolvedRefs) whether or not the rule is served. One that does not decode is without a name, and a problem.
     pub backends: Vec<BackendRef>,
     /// Why the rule cannot be served; empty for a good rule. The whole rule is dropped for any of them.
     pub problems: Vec<Problem>,
@@ -179,12 +179,19 @@ pub struct BackendRef {
     pub kind: String,
     /// namespace, if written (default: the route's).
     pub namespace: Option<String>,
-    /// name
+    /// name, as written; it may be none that a Service can have. Empty in place of a reference that does not decode.
     pub name: String,
     /// port, if written.
     pub port: Option<u16>,
     /// weight; 1 when left out, at most 1 000 000.
     pub weight: u32,
+}
+
+impl BackendRef {
+    /// Whether it stands for a reference that does not decode: its rule has a problem that says so.
+    pub fn is_unreadable(&self) -> bool {
+        self.name.is_empty()
+    }
 }
 
 /// Most entries of each list in a route, as the CRD has them.

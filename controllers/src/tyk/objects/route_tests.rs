@@ -244,6 +244,23 @@ fn backends_any_other_kind_or_no_port_is_no_problem_of_the_rule() {
     assert_eq!(found.backends[1].port, None);
 }
 
+/// ResolvedRefs names a reference by its index in the spec, whatever is wrong with those before it.
+#[test]
+fn backends_keep_their_index_when_one_does_not_decode() {
+    let found = rule(backends(json!([
+        {"port": 80}, "web", {"name": "a", "namespace": "A b", "port": 80}, {"name": "gone", "port": 80}
+    ])));
+    assert_eq!(found.problems.len(), 3, "{:?}", said(&found.problems));
+    let names: Vec<&str> = found
+        .backends
+        .iter()
+        .map(|backend| backend.name.as_str())
+        .collect();
+    assert_eq!(names, ["", "", "", "gone"]);
+    let unreadable: Vec<bool> = found.backends.iter().map(BackendRef::is_unreadable).collect();
+    assert_eq!(unreadable, [true, true, true, false]);
+}
+
 #[test]
 fn backends_filters_on_a_backend_reference_are_not_supported() {
     let with_filter = json!([
@@ -260,14 +277,12 @@ fn backends_filters_on_a_backend_reference_are_not_supported() {
     good(backends(json!([{"name": "a", "port": 1, "filters": []}])));
 }
 
+/// A Service of no valid name is one that is not found (shown where references are resolved): the rule stays.
 #[test]
-fn a_backend_name_that_would_break_out_of_the_host_is_refused() {
+fn a_backend_namespace_that_would_break_out_of_the_host_is_refused() {
     for name in ["a.b", "a/b", "env://x", "A", "a@b", "a b"] {
-        refused(
-            backends(json!([{"name": name, "port": 1}])),
-            "backendRefs[0].name",
-            "is no name of a Service",
-        );
+        let found = good(backends(json!([{"name": name, "port": 1}])));
+        assert_eq!(found.backends[0].name, name);
         refused(
             backends(json!([{"name": "a", "port": 1, "namespace": name}])),
             "backendRefs[0].namespace",

@@ -57,7 +57,7 @@ pub(super) fn hostname(text: &str, wildcard: bool) -> Result<String, &'static st
 }
 
 /// A label of a DNS name, in lower case.
-pub(super) fn is_label(text: &str) -> bool {
+pub(in crate::tyk) fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text
             .bytes()

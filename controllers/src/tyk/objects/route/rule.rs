@@ -56,7 +56,7 @@ impl Rule {
             }
             rule.matches = matches(&node, problems);
             rule.filters = Filters::read(&node, problems);
-            rule.backends = node.each("backendRefs", problems, BackendRef::read);
+            rule.backends = backends(&node, problems);
             limits(&node, problems);
             rule.together(&node, problems);
         }
@@ -86,6 +86,19 @@ impl Rule {
             _ => {}
         }
     }
+}
+
+/// Backend references at the indices that they have in the spec.
+fn backends(rule: &Node<'_, '_>, problems: &mut Vec<Problem>) -> Vec<BackendRef> {
+    let place = rule.at("backendRefs");
+    let items = rule.list("backendRefs", problems);
+    let mut read = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        let node = Node::of(place.item(index), item, problems);
+        let backend = node.and_then(|node| BackendRef::read(&node, problems));
+        read.push(backend.unwrap_or_default());
+    }
+    read
 }
 
 fn limits(node: &Node<'_, '_>, problems: &mut Vec<Problem>) {
@@ -214,18 +227,11 @@ impl BackendRef {
             port: node.port("port", problems),
             weight,
         };
-        // Both become part of a host name.
+        // It becomes part of a host name, as the name does: a Service of no valid name is not found.
         if let Some(namespace) = backend.namespace.as_deref().filter(|name| !is_label(name)) {
             problems.push(
                 node.at("namespace")
                     .problem(format!("{} is no name of a namespace", Name(namespace))),
-            );
-            return None;
-        }
-        if backend.group.is_empty() && backend.kind == "Service" && !is_label(&backend.name) {
-            problems.push(
-                node.at("name")
-                    .problem(format!("{} is no name of a Service", Name(&backend.name))),
             );
             return None;
         }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{
     super::{
         objects::{
-            Fingerprint, GatewayClass, Key, OperatorContext, TYK_GROUP,
+            Fingerprint, GatewayClass, Key, OperatorContext, Problem, TYK_GROUP,
             class::ParametersRef,
             context::{ConnectionFields, DataPlane},
         },
@@ -83,14 +83,18 @@ pub(super) fn context<'a>(
     let context = view
         .context(&key)
         .ok_or_else(|| format!("{field}: OperatorContext {key} does not exist"))?;
-    if context.problems.is_empty() {
-        Ok(context)
-    } else {
-        Err(format!(
-            "{field}: OperatorContext {key} is not valid: {}",
-            text::list(context.problems.iter().map(ToString::to_string))
-        ))
+    valid(field, &key, &context.problems)?;
+    Ok(context)
+}
+
+fn valid(field: &str, context: &Key, problems: &[Problem]) -> Result<(), String> {
+    if problems.is_empty() {
+        return Ok(());
     }
+    Err(format!(
+        "{field}: OperatorContext {context} is not valid: {}",
+        text::list(problems.iter().map(ToString::to_string))
+    ))
 }
 
 /// Answer and facts of a class of ours.
@@ -138,7 +142,10 @@ fn class_context<'a>(view: &View<'a>, class: &GatewayClass) -> Result<&'a Operat
     if namespace.is_empty() && parameters.group == TYK_GROUP && parameters.kind == "OperatorContext" {
         return Err("spec.parametersRef.namespace: missing; an OperatorContext has a namespace".to_owned());
     }
-    context(view, "spec.parametersRef", parameters, namespace)
+    let context = context(view, "spec.parametersRef", parameters, namespace)?;
+    // A Gateway's own context has a connection that nobody reads, so this is asked here only.
+    valid("spec.parametersRef", &context.key, &context.connection_problems)?;
+    Ok(context)
 }
 
 /// The connection of a context. A Secret's value beats that of `env`.

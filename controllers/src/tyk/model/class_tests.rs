@@ -71,6 +71,13 @@ fn gatewayclass_accepted_false_invalid_parameters() {
             }),
             "spec.dataPlane.tags: must be a list",
         ),
+        (
+            in_context(|c| {
+                c.connection_problems
+                    .push(Problem::new("spec.env.url", "must not have a query"))
+            }),
+            "spec.env.url: must not have",
+        ),
         (in_context(|c| c.env.as_mut().unwrap().auth = None), "no auth"),
         (in_context(|c| c.env.as_mut().unwrap().url = None), "no url"),
         (

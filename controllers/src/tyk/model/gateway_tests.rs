@@ -415,6 +415,13 @@ fn the_gateways_own_context_overrides_the_data_plane_only() {
     assert_eq!(api.tags, ["blue"]);
     assert_eq!(api.connection.url, "http://dashboard.tyk.svc:3000");
     assert_eq!(world.edge().addresses, [("IPAddress", "10.0.0.1".into())]);
+    // and so they are when the connection that nobody reads does not decode
+    let world = own_context(|own| {
+        own.connection_problems
+            .push(Problem::new("spec.env.org", "must not hold \"$secret_\""));
+    });
+    assert_eq!(accepted(&world), "True Accepted");
+    assert_eq!(world.route("r").apis[0].tags, ["blue"]);
     // and one that sets the Service keeps the tags of the class
     let world = own_context(|own| {
         let plane = own.data_plane.as_mut().unwrap();

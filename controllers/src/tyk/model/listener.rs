@@ -347,10 +347,11 @@ fn one(
 }
 
 fn port_fault(listener: &Listener, service: Option<&Service>) -> Option<Fault> {
-    let service = service.filter(|service| !service.ports.is_empty())?;
+    let service = service.filter(|service| !service.ports.is_empty() || service.other_ports)?;
     let exposed = service.ports.iter().any(|port| port.port == listener.port);
     (!exposed).then(|| {
         let ports = text::list(service.ports.iter().map(|port| port.port.to_string()));
+        let ports = if ports.is_empty() { "none of TCP" } else { &ports };
         let message = format!(
             "port {} is not a port of Service {} of the data plane; it has: {ports}",
             listener.port, service.key

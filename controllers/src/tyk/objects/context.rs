@@ -8,8 +8,8 @@ use super::{
     walk::{Node, Place},
 };
 
-/// An OperatorContext. The connection counts only in a GatewayClass's context; in a Gateway's own context `env` and
-/// `secret_ref` are ignored.
+/// An OperatorContext. The connection counts only in a GatewayClass's context; in a Gateway's own context `env`,
+/// `secret_ref` and `connection_problems` are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorContext {
     /// Namespace and name.
@@ -20,8 +20,10 @@ pub struct OperatorContext {
     pub secret_ref: Option<(String, Option<String>)>,
     /// spec.dataPlane
     pub data_plane: Option<DataPlane>,
-    /// Fields that do not decode. Any of them makes the context unreadable.
+    /// Fields that do not decode, but for those of the connection. Any of them makes the context unreadable.
     pub problems: Vec<Problem>,
+    /// Fields of the connection (`env`, `secret_ref`) that do not decode. Any of them makes a class's context unreadable.
+    pub connection_problems: Vec<Problem>,
 }
 
 /// Fields of a connection, from `spec.env` or from a Secret's `TYK_…` keys. A Secret's value beats that of `env`.
@@ -29,7 +31,8 @@ pub struct OperatorContext {
 pub struct ConnectionFields {
     /// `ce` or `pro`, as written.
     pub mode: Option<String>,
-    /// Base URL, as written: of the gateway for `ce`, of the Dashboard for `pro`.
+    /// Base URL, as written: of the gateway for `ce`, of the Dashboard for `pro`. Never with a user name, a password, a
+    /// query or a fragment: credentials stand in those, and this is not kept secret.
     pub url: Option<String>,
     /// The credential, as a fingerprint. `None` when absent or empty.
     pub auth: Option<Fingerprint>,
@@ -67,10 +70,9 @@ impl OperatorContext {
         if let Some(spec) = value.get("spec").filter(|spec| !spec.is_null())
             && let Some(spec) = Node::of(Place::Root("spec"), spec, problems)
         {
-            context.env = spec.with("env", problems, |env, problems| {
-                ConnectionFields::from_env(env, problems)
-            });
-            context.secret_ref = spec.with("secretRef", problems, named).flatten();
+            let connection = &mut context.connection_problems;
+            context.env = spec.with("env", connection, ConnectionFields::from_env);
+            context.secret_ref = spec.with("secretRef", connection, named).flatten();
             context.data_plane = spec.with("dataPlane", problems, DataPlane::read);
         }
         context.problems = std::mem::take(problems);
@@ -123,6 +125,7 @@ impl ConnectionFields {
             user_group_owners: owned(env.texts("user_group_owners", &mut own)),
             problems: Vec::new(),
         };
+        fields.check_url(&env.at("url"), &mut own);
         fields.check_org(&env.at("org"), &mut own);
         problems.extend(own.iter().cloned());
         fields.problems = own;
@@ -153,9 +156,23 @@ impl ConnectionFields {
             problems: Vec::new(),
         };
         let mut own = Vec::new();
+        fields.check_url(&Place::Root("data").field("TYK_URL"), &mut own);
         fields.check_org(&Place::Root("data").field("TYK_ORG"), &mut own);
         fields.problems = own;
         fields
+    }
+
+    /// The URL is shown and logged. Looked at as text, since what is no URL may hold a password too.
+    fn check_url(&mut self, place: &Place<'_>, problems: &mut Vec<Problem>) {
+        let why = match self.url.as_deref() {
+            Some(url) if url.contains('@') => {
+                "must not hold a user name or password; the credential is auth (TYK_AUTH)"
+            }
+            Some(url) if url.contains(['?', '#']) => "must not have a query or a fragment",
+            _ => return,
+        };
+        problems.push(place.problem(why));
+        self.url = None;
     }
 
     /// The organisation stands in every document.

@@ -24,8 +24,10 @@ pub struct Service {
     pub cluster_ip: Option<String>,
     /// spec.externalName
     pub external_name: Option<String>,
-    /// spec.ports
+    /// spec.ports, those of TCP: HTTP is reached through no other.
     pub ports: Vec<ServicePort>,
+    /// Whether it has ports of other protocols.
+    pub other_ports: bool,
     /// status.loadBalancer.ingress, in order.
     pub ingress: Vec<IngressAddress>,
 }
@@ -123,7 +125,15 @@ impl Service {
             }
             service.cluster_ip = spec.filled("clusterIP", ignored).map(str::to_owned);
             service.external_name = spec.filled("externalName", ignored).map(str::to_owned);
+            let other = &mut service.other_ports;
             service.ports = spec.each("ports", ignored, |port, problems| {
+                if port
+                    .filled("protocol", problems)
+                    .is_some_and(|name| name != "TCP")
+                {
+                    *other = true;
+                    return None;
+                }
                 Some(ServicePort {
                     name: port.text("name", problems).unwrap_or_default().to_owned(),
                     port: port.port("port", problems)?,

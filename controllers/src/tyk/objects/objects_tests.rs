@@ -302,7 +302,10 @@ fn operator_context_without_its_secret() {
             "dataPlane": {"serviceRef": {"name": "gw"}, "tags": ["edge", "eu", "edge"]},
         }})
     );
-    assert_eq!(context.problems, []);
+    assert_eq!(
+        (&context.problems, &context.connection_problems),
+        (&vec![], &vec![])
+    );
     assert!(!format!("{context:?}").contains("hunter2"));
     let env = context.env.unwrap();
     assert_eq!(
@@ -329,13 +332,15 @@ fn a_token_in_tags_or_organisation_makes_a_context_unreadable() {
             "tyk.tyk.io/v1alpha1",
             json!({"spec": {"env": {"org": token}, "dataPlane": {"tags": ["a", format!("x{token}"), ""]}}})
         );
-        let found = said(&context.problems);
+        // Apart, because a Gateway's own context has a data plane only.
+        let found = said(&context.connection_problems);
         assert!(found[0].starts_with("spec.env.org: must not hold"), "{found:?}");
+        let found = said(&context.problems);
         assert!(
-            found[1].starts_with("spec.dataPlane.tags[1]: must not hold"),
+            found[0].starts_with("spec.dataPlane.tags[1]: must not hold"),
             "{found:?}"
         );
-        assert_eq!(found[2], "spec.dataPlane.tags[2]: must not be empty");
+        assert_eq!(found[1], "spec.dataPlane.tags[2]: must not be empty");
         assert_eq!(context.env.unwrap().org, None);
         assert_eq!(context.data_plane.unwrap().tags, Some(vec!["a".to_owned()]));
         let secret = decoded!(Secret, "v1", json!({"stringData": {"TYK_ORG": token}}));
@@ -344,14 +349,52 @@ fn a_token_in_tags_or_organisation_makes_a_context_unreadable() {
             (None, 1)
         );
     }
-    for odd in [
-        json!(7),
-        json!({"env": 7}),
-        json!({"dataPlane": []}),
-        json!({"secretRef": {}}),
+    for (odd, of_the_connection) in [
+        (json!(7), false),
+        (json!({"env": 7}), true),
+        (json!({"dataPlane": []}), false),
+        (json!({"secretRef": {}}), true),
     ] {
         let context = decoded!(OperatorContext, "tyk.tyk.io/v1alpha1", json!({ "spec": odd }));
-        assert_eq!(context.problems.len(), 1, "{odd}");
+        let numbers = (context.problems.len(), context.connection_problems.len());
+        assert_eq!(numbers, if of_the_connection { (0, 1) } else { (1, 0) }, "{odd}");
+    }
+}
+
+/// A credential in the URL is neither kept nor repeated, whether or not the rest is a URL.
+#[test]
+fn a_url_with_a_credential_is_refused_and_not_kept() {
+    for (url, says) in [
+        (
+            "http://u:hunter2@tyk:8080",
+            "must not hold a user name or password",
+        ),
+        ("http://hunter2@tyk", "must not hold a user name or password"),
+        ("u:hunter2@tyk", "must not hold a user name or password"),
+        ("http://tyk?token=hunter2", "must not have a query or a fragment"),
+        ("http://tyk#hunter2", "must not have a query or a fragment"),
+    ] {
+        let context = decoded!(
+            OperatorContext,
+            "tyk.tyk.io/v1alpha1",
+            json!({"spec": {"env": {"mode": "ce", "url": url}}})
+        );
+        let found = said(&context.connection_problems);
+        assert!(
+            found[0].starts_with(&format!("spec.env.url: {says}")),
+            "{found:?}"
+        );
+        assert!(!format!("{context:?}").contains("hunter2"), "{context:?}");
+        assert_eq!(context.env.unwrap().url, None);
+
+        let secret = decoded!(Secret, "v1", json!({"stringData": {"TYK_URL": url}}));
+        let found = said(&secret.connection.problems);
+        assert!(
+            found[0].starts_with(&format!("data.TYK_URL: {says}")),
+            "{found:?}"
+        );
+        assert!(!format!("{secret:?}").contains("hunter2"), "{secret:?}");
+        assert_eq!(secret.connection.url, None);
     }
 }
 
@@ -456,6 +499,7 @@ fn service() {
             IngressAddress::Hostname("lb".into())
         ]
     );
+    assert!(!service.other_ports);
     let empty = decoded!(
         Service,
         "v1",
@@ -465,6 +509,22 @@ fn service() {
         (empty.cluster_ip, empty.external_name.as_deref()),
         (None, Some("x.com"))
     );
+}
+
+/// A port of UDP is no port for HTTP: neither for a listener nor for a backend, whatever it says of itself.
+#[test]
+fn ports_of_other_protocols_than_tcp_do_not_count() {
+    let ports = |list: Value| decoded!(Service, "v1", json!({"spec": {"ports": list}}));
+    let both = ports(json!([
+        {"name": "h3", "port": 443, "protocol": "UDP", "appProtocol": "h3"},
+        {"name": "https", "port": 443, "protocol": "TCP"},
+        {"name": "s", "port": 132, "protocol": "SCTP"},
+    ]));
+    let names: Vec<&str> = both.ports.iter().map(|port| port.name.as_str()).collect();
+    assert_eq!((names, both.other_ports), (vec!["https"], true));
+    // It has ports, so it is not one that leaves every port open.
+    let none = ports(json!([{"port": 443, "protocol": "UDP"}]));
+    assert!(none.ports.is_empty() && none.other_ports);
 }
 
 #[test]

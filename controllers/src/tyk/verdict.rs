@@ -188,10 +188,10 @@ pub struct CertificateUse {
 /// What one method of an API does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OperationPlan {
-    /// Changes to request headers.
-    pub request_headers: HeaderEdit,
-    /// Changes to response headers.
-    pub response_headers: HeaderEdit,
+    /// Changes to request headers; shared by the methods of a rule.
+    pub request_headers: Arc<HeaderEdit>,
+    /// Changes to response headers; shared by the methods of a rule.
+    pub response_headers: Arc<HeaderEdit>,
     /// ReplaceFullPath
     pub full_path: Option<String>,
     /// A redirect instead of a backend.

@@ -436,8 +436,8 @@ fn the_same_middleware_for_the_same_method_collides() {
 fn header_changes_of_all_methods_collide_with_nothing() {
     for middleware in ["transformRequestHeaders", "transformResponseHeaders"] {
         let operation = OperationPlan {
-            request_headers: edit(&[("X-A", "1")], &[]),
-            response_headers: edit(&[("X-A", "1")], &[]),
+            request_headers: edit(&[("X-A", "1")], &[]).into(),
+            response_headers: edit(&[("X-A", "1")], &[]).into(),
             ..OperationPlan::default()
         };
         assert_eq!(

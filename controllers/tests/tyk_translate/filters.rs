@@ -114,8 +114,8 @@ fn header_changes_that_differ_between_methods_stand_at_the_operations() {
 #[test]
 fn request_and_response_are_looked_at_on_their_own() {
     let with = |value: &str| OperationPlan {
-        request_headers: edit(&[("X-A", value)], &[]),
-        response_headers: edit(&[("X-R", "r")], &[]),
+        request_headers: edit(&[("X-A", value)], &[]).into(),
+        response_headers: edit(&[("X-R", "r")], &[]).into(),
         ..OperationPlan::default()
     };
     let mut plan = plan();
@@ -351,11 +351,11 @@ fn every_combination_of_filters() {
                 let mut operation = OperationPlan::default();
                 let mut names = vec![route];
                 if mask & 1 != 0 {
-                    operation.request_headers = edit(&[("X-Q", "1")], &["X-Gone"]);
+                    operation.request_headers = edit(&[("X-Q", "1")], &["X-Gone"]).into();
                     names.push("request");
                 }
                 if mask & 2 != 0 {
-                    operation.response_headers = edit(&[("X-R", "1")], &[]);
+                    operation.response_headers = edit(&[("X-R", "1")], &[]).into();
                     names.push("response");
                 }
                 let mut plan = plan();

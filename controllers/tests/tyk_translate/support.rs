@@ -74,14 +74,14 @@ pub(crate) fn edit(set: &[(&str, &str)], remove: &[&str]) -> HeaderEdit {
 
 pub(crate) fn request(set: &[(&str, &str)], remove: &[&str]) -> OperationPlan {
     OperationPlan {
-        request_headers: edit(set, remove),
+        request_headers: edit(set, remove).into(),
         ..OperationPlan::default()
     }
 }
 
 pub(crate) fn response(set: &[(&str, &str)], remove: &[&str]) -> OperationPlan {
     OperationPlan {
-        response_headers: edit(set, remove),
+        response_headers: edit(set, remove).into(),
         ..OperationPlan::default()
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::{
     objects::{
         HttpRoute,
-        route::{BackendRef, Filters, HeaderEdit, Match, Method, PathRewrite, Redirect, Rule},
+        route::{BackendRef, Filters, Match, Method, PathRewrite, Redirect, Rule},
     },
     translate,
     verdict::{OperationPlan, StaticRedirect},
@@ -237,11 +237,11 @@ fn operation(filters: &Filters, redirect: Option<StaticRedirect>) -> OperationPl
     OperationPlan {
         // A redirect is answered before anything reaches a backend.
         request_headers: if redirect.is_none() {
-            filters.request_headers.clone()
+            filters.request_headers.clone().into()
         } else {
-            HeaderEdit::default()
+            Default::default()
         },
-        response_headers: filters.response_headers.clone(),
+        response_headers: filters.response_headers.clone().into(),
         full_path,
         redirect,
     }

@@ -60,12 +60,12 @@ pub(super) fn middleware(plan: &ApiPlan, theirs: Option<&Map<String, Value>>) ->
         plan.operations
             .values()
             .filter(|operation| operation.redirect.is_none())
-            .map(|operation| &operation.request_headers),
+            .map(|operation| &*operation.request_headers),
     );
     let response = shared(
         plan.operations
             .values()
-            .map(|operation| &operation.response_headers),
+            .map(|operation| &*operation.response_headers),
     );
 
     let mut operations = Vec::new();

@@ -5,6 +5,7 @@
 #   docker build -t routewright .
 
 FROM rust:1.95-bookworm AS build
+ARG TARGETPLATFORM
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target,id=target-${TARGETPLATFORM} \

@@ -88,7 +88,10 @@ pub fn client(config: &Config, metrics: &Metrics, leadership: &Leadership) -> Re
 pub fn leadership(config: &Config, lease: Option<LeaseConfig>, metrics: &Metrics) -> Leadership {
     match lease {
         Some(lease) => Leadership::start(lease, lease_client(config), metrics),
-        None => Leadership::always(),
+        None => {
+            metrics.leader.set(1);
+            Leadership::always()
+        }
     }
 }
 
@@ -226,4 +229,17 @@ fn kinds(options: &Options) -> Vec<(reconcile_kit::ApiKind, Origin)> {
             optional(options.enable_gateway_api, Origin::Crd),
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn without_election_the_process_says_that_it_leads() {
+        let metrics = Metrics::new("routewright");
+        let config = Config::new("http://127.0.0.1:9".parse().unwrap());
+        assert!(leadership(&config, None, &metrics).may_act());
+        assert_eq!(metrics.leader.get(), 1);
+    }
 }

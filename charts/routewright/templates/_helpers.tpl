@@ -5,10 +5,10 @@
 {{- define "routewright.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
-{{- else if contains .Chart.Name .Release.Name }}
+{{- else if contains (include "routewright.name" .) .Release.Name }}
 {{- .Release.Name | trunc 52 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name (include "routewright.name" .) | trunc 52 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 

@@ -65,11 +65,13 @@ pub async fn free(client: &Client, namespaces: &[&str]) -> Result<usize, kube::E
         let mut tries = 0;
         loop {
             tries += 1;
+            let before = freed;
             match pass(client, &scope, &mut freed).await {
                 Ok(()) => break,
                 // No such kind: nothing can hold a finalizer.
                 Err(error) if classify(&error).0 == ErrorClass::NotServed => break,
-                Err(error) if tries == TRIES => return Err(error),
+                // Tries without any progress are what counts.
+                Err(error) if freed == before && tries >= TRIES => return Err(error),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
@@ -80,6 +82,7 @@ pub async fn free(client: &Client, namespaces: &[&str]) -> Result<usize, kube::E
 /// One look at every bucket. What has changed meanwhile fails and is looked at again.
 async fn pass(client: &Client, scope: &Api<GarageBucket>, freed: &mut usize) -> Result<(), kube::Error> {
     let mut page = ListParams::default().limit(PAGE);
+    let mut again = None;
     loop {
         // Metadata only: a bucket that does not decode holds its finalizer too.
         let buckets = scope.list_metadata(&page).await?;
@@ -102,13 +105,17 @@ async fn pass(client: &Client, scope: &Api<GarageBucket>, freed: &mut usize) -> 
                 .await
             {
                 Ok(_) => *freed += 1,
-                Err(error) if classify(&error).0 == ErrorClass::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => match classify(&error).0 {
+                    ErrorClass::NotFound => {}
+                    // Somebody wrote in between; the others do not wait for this one.
+                    ErrorClass::Conflict => again = Some(error),
+                    _ => return Err(error),
+                },
             }
         }
         match buckets.metadata.continue_ {
             Some(token) if !token.is_empty() => page = page.continue_token(&token),
-            _ => return Ok(()),
+            _ => return again.map_or(Ok(()), Err),
         }
     }
 }

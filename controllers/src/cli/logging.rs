@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::IsTerminal as _,
-    net::SocketAddr,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -167,7 +167,9 @@ pub fn router(level: Level) -> Router {
 const MAX_FILTER: usize = 1024;
 
 fn elsewhere(peer: SocketAddr) -> Option<Response> {
-    let near = peer.ip().to_canonical().is_loopback();
+    // Not all of 127.0.0.0/8: a mesh's sidecar hands over what comes from the network as 127.0.0.6.
+    let peer = peer.ip().to_canonical();
+    let near = peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST;
     (!near).then(|| {
         let text = "the log level is changed from the Pod itself only: use kubectl port-forward\n";
         (StatusCode::FORBIDDEN, text).into_response()
@@ -234,7 +236,12 @@ mod tests {
     #[tokio::test]
     async fn only_the_pod_itself_reads_and_changes_the_level() {
         let (_layer, level) = level();
-        for peer in ["10.0.0.7:4000", "[2001:db8::1]:4000", "[::ffff:10.0.0.7]:4000"] {
+        for peer in [
+            "10.0.0.7:4000",
+            "127.0.0.6:4000",
+            "[2001:db8::1]:4000",
+            "[::ffff:10.0.0.7]:4000",
+        ] {
             for (method, body) in [("PUT", "debug"), ("GET", "")] {
                 let (code, text) = ask(&level, peer, method, body).await;
                 assert_eq!(code, 403, "{peer}");

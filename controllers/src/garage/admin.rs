@@ -159,6 +159,24 @@ impl Endpoint {
         Ok(Self(url))
     }
 
+    /// The same for two spellings of one address: case, a default port, a slash at the end, and how much of the domain of
+    /// a Service is written out (`garage.ns.svc`, `garage.ns.svc.cluster.local`).
+    pub fn place(&self) -> (String, String, Option<u16>, String) {
+        let host = self.0.host_str().unwrap_or_default().trim_end_matches('.');
+        let labels: Vec<&str> = host.split('.').collect();
+        let host = match labels.as_slice() {
+            [service, namespace, "svc", ..] => format!("{service}.{namespace}.svc"),
+            _ => host.to_owned(),
+        };
+        let path = self.0.path().trim_end_matches('/').to_owned();
+        (
+            self.0.scheme().to_owned(),
+            host,
+            self.0.port_or_known_default(),
+            path,
+        )
+    }
+
     fn call(&self, call: Call, query: &[(&str, &str)]) -> Url {
         let mut url = self.0.clone();
         url.set_path(&format!(

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::{
     access::{Access, NoAccess, admin_spec},
-    admin::{AdminErrorClass, GarageAdmin},
+    admin::{AdminErrorClass, Endpoint, GarageAdmin},
     bucket::{
         Creation, DriveError, End, Known, Observed, Phase, RefusalReason, StatusProjection, Step, Usage,
         Wanted, drive, next, usage_to_publish,
@@ -202,9 +202,17 @@ impl BucketPlanner {
                 .ok()?
                 .ok()?;
             // The domain takes no part: two Services are the same or not.
-            admin_spec(&followed.cluster, "").endpoint
+            let endpoint = admin_spec(&followed.cluster, "").endpoint?;
+            Endpoint::parse(&endpoint).ok().map(|endpoint| endpoint.place())
         };
-        cluster_of(a) == cluster_of(b) || place(a).is_some_and(|there| Some(there) == place(b))
+        if cluster_of(a) == cluster_of(b) {
+            return true;
+        }
+        // Ids are 256 random bits: who cannot be placed now records the same bucket, not another one of the same id.
+        match (place(a), place(b)) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        }
     }
 }
 
@@ -499,6 +507,16 @@ impl Drive {
         }
     }
 
+    /// Whoever goes takes along what is remembered of it.
+    fn forget_if(&self, released: bool, bucket: &GarageBucket) {
+        if released {
+            let uid = bucket.uid().unwrap_or_default();
+            self.creations.forget(&uid);
+            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            shown.remove(&uid);
+        }
+    }
+
     /// The figures for status: not every byte is worth a write.
     fn usage(&self, bucket: &GarageBucket, projection: &StatusProjection) -> Usage {
         let uid = bucket.uid().unwrap_or_default();
@@ -528,10 +546,12 @@ impl Effects<BucketPlanner> for Drive {
             Verdict::Report(Finding::Work(work)) => work,
             Verdict::Report(Finding::Blocked { released, .. }) => {
                 settled.released = *released;
+                self.forget_if(settled.released, &request.object);
                 return Ok(settled);
             }
             Verdict::Report(Finding::Ended { end, .. }) => {
                 settled.released = request.deleting && **end == End::Gone;
+                self.forget_if(settled.released, &request.object);
                 return Ok(settled);
             }
             _ => return Ok(settled),
@@ -577,13 +597,10 @@ impl Effects<BucketPlanner> for Drive {
         }
         let end = ended?;
         settled.released = request.deleting && end == End::Gone;
-        if settled.released || (creation == Creation::Late && matches!(end, End::Done(_))) {
+        if creation == Creation::Late && matches!(end, End::Done(_)) {
             self.creations.forget(uid);
         }
-        if settled.released {
-            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-            shown.remove(&request.object.uid().unwrap_or_default());
-        }
+        self.forget_if(settled.released, &request.object);
         let usage = match &end {
             End::Done(projection) => Some(self.usage(&request.object, projection)),
             _ => None,

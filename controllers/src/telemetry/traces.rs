@@ -71,10 +71,21 @@ pub fn endpoint(env: Env<'_>) -> Result<Option<String>, String> {
     };
     if let Some((name, protocol)) = of_traces("PROTOCOL").filter(|(_, protocol)| protocol != "grpc") {
         return Err(format!(
-            "{name} {protocol:?}: only grpc is built in; point {endpoint} at the collector's gRPC port (4317)"
+            "{name} {protocol:?}: only grpc is built in; point {} at the collector's gRPC port (4317)",
+            without_user(&endpoint)
         ));
     }
     Ok(Some(endpoint))
+}
+
+/// User and password of an address do not belong into a log.
+fn without_user(endpoint: &str) -> String {
+    let (scheme, rest) = endpoint
+        .split_once("://")
+        .map_or(("", endpoint), |(scheme, rest)| (scheme, rest));
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let between = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{between}{host}")
 }
 
 /// Running traces. Dropped without [`Traces::flush`], what was not sent yet is lost.
@@ -103,14 +114,7 @@ impl Traces {
         let Some(endpoint) = endpoint(env)? else {
             return Ok(None);
         };
-        // User and password of an address do not belong into a log.
-        let told = match endpoint.split_once("://") {
-            Some((scheme, rest)) => format!(
-                "{scheme}://{}",
-                rest.rsplit_once('@').map_or(rest, |(_, host)| host)
-            ),
-            None => endpoint.clone(),
-        };
+        let told = without_user(&endpoint);
         let mut exporter = OtlpExporter::builder().with_tonic();
         if endpoint.starts_with("https://") {
             exporter = exporter.with_tls_config(tls(env, extra_ca)?);
@@ -327,7 +331,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_in_is_refused_by_its_variable() {
-        let at = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
+        let at = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:hidden@collector:4318");
         for (variable, value, said) in [
             ("OTEL_TRACES_EXPORTER", "zipkin", "otlp and none"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", "only grpc"),
@@ -338,6 +342,7 @@ mod tests {
                 error.contains(variable) && error.contains(value) && error.contains(said),
                 "{error}"
             );
+            assert!(!error.contains("hidden"), "{error}");
         }
     }
 

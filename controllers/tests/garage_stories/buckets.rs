@@ -480,6 +480,26 @@ async fn a_bucket_is_found_to_be_claimed_through_another_handle_of_the_same_gara
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_cannot_be_placed_keeps_its_bucket_from_others() {
+    // Given a bucket through a handle that is gone since
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    let id = world.only().await.id;
+    story.server.delete("GarageCluster", "web", "garage");
+    story.settle().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // When another object reaches for it through another handle of that Garage
+    let mut other = handle();
+    other["metadata"]["name"] = json!("other");
+    put(&story.server, other);
+    second(&story, id.as_str(), json!({"clusterRef": {"name": "other"}}));
+    story.pass(Duration::from_secs(70)).await;
+    // Then it is refused
+    let says = ready_of(story.server.get("GarageBucket", "web", "second").as_ref());
+    assert!(says.starts_with("False/BucketClaimed: "), "{says}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_the_spec_asks_for_and_nobody_does_is_refused_before_anything_is_done() {
     for (spec, field) in [
         (

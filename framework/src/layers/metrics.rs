@@ -49,6 +49,8 @@ impl MetricsLayer {
                 result,
             })
         };
+        // A counter that begins at 1 would hide its first panic from `increase()`.
+        drop(metrics.reconcile_panics.get_or_create(&label));
         Self(Arc::new(Counters {
             controller,
             active: metrics.reconcile_active.get_or_create_owned(&label),

@@ -632,3 +632,28 @@ async fn https_is_trusted_through_the_extra_ca_and_not_without_it() {
     assert_eq!(refused.class(), AdminErrorClass::Connect);
     assert!(refused.to_string().contains("certificate"), "{refused}");
 }
+
+#[test]
+fn two_spellings_of_one_address_are_one_place() {
+    let place = |text: &str| Endpoint::parse(text).unwrap().place();
+    let one = place("http://garage.storage.svc:3903");
+    for same in [
+        "http://garage.storage.svc:3903/",
+        "http://GARAGE.storage.svc.:3903",
+        "http://garage.storage.svc.cluster.local:3903",
+    ] {
+        assert_eq!(place(same), one, "{same}");
+    }
+    assert_eq!(
+        place("https://garage.example.com"),
+        place("https://garage.example.com:443/")
+    );
+    for other in [
+        "http://garage.storage.svc:3904",
+        "https://garage.storage.svc:3903",
+        "http://garage.other.svc:3903",
+        "http://garage.storage.svc:3903/behind",
+    ] {
+        assert_ne!(place(other), one, "{other}");
+    }
+}

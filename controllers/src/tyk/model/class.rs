@@ -11,6 +11,7 @@ use super::{
             Fingerprint, GatewayClass, Key, OperatorContext, Problem, TYK_GROUP,
             class::ParametersRef,
             context::{ConnectionFields, DataPlane},
+            hex,
         },
         verdict::{ClassVerdict, Connection, Mode},
     },
@@ -220,12 +221,7 @@ fn connection(view: &View<'_>, context: &OperatorContext) -> Result<Connection, 
         field(&list.len().to_string());
         list.iter().for_each(|owner| field(owner));
     }
-    let fingerprint: String = digest
-        .finalize()
-        .iter()
-        .take(16)
-        .map(|b| format!("{b:02x}"))
-        .collect();
+    let fingerprint = hex(digest.finalize().iter().take(16));
     Ok(Connection {
         url,
         org,

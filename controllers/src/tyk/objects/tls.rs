@@ -7,7 +7,7 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{Fingerprint, core::Certificate};
+use super::{Fingerprint, core::Certificate, hex};
 
 /// The certificate of a chain and its key, or why they are none. Messages never quote content.
 pub(super) fn certificate(chain: Option<&[u8]>, key: Option<&[u8]>) -> Result<Certificate, String> {
@@ -62,15 +62,6 @@ impl Fingerprint {
     pub fn of(bytes: &[u8]) -> Self {
         Self(hex(&Sha256::digest(bytes)))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

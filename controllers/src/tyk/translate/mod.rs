@@ -106,7 +106,7 @@ pub fn identity_of(route: &Key, gateway: &Key, host: Option<&str>, path: &str) -
         digest.update((field.len() as u64).to_be_bytes());
         digest.update(field.as_bytes());
     }
-    format!("gwapi-{}", hex(digest.finalize().iter().take(10)))
+    format!("gwapi-{}", super::objects::hex(digest.finalize().iter().take(10)))
 }
 
 /// The Tyk OAS API of a plan (source: API Configuration).
@@ -229,12 +229,4 @@ fn canonical(value: &Value) -> Vec<u8> {
     let mut out = String::new();
     write(value, &mut out);
     out.into_bytes()
-}
-
-fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
-    use std::fmt::Write as _;
-    bytes.into_iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

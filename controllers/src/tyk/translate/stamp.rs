@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{TykApi, canonical, hex};
+use super::{super::objects::hex, TykApi, canonical};
 use crate::tyk::objects::Key;
 
 /// Root key with the owner.

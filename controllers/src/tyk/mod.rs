@@ -1,12 +1,17 @@
-//! Gateway API on Tyk: the pure half. Objects as they are seen, what follows from them, and the Tyk OAS documents.
+//! Gateway API on Tyk. The pure half: objects as they are seen, what follows from them, and the Tyk OAS documents. The
+//! living half: what keeps model, Tyk and status in step.
 //!
 //! `objects` decodes, `model` decides, `translate` writes documents. Nothing in these three does I/O, reads a clock or
-//! knows a client; the controllers and `routewright translate` run the same code. Contract: design page on Tyk, §1–3.
+//! knows a client; the controllers and `routewright translate` run the same code. `world` feeds the model from watches,
+//! `client` speaks to Tyk, `sync` keeps Tyk in step. Contract: design page on Tyk.
 
+pub mod client;
 pub mod model;
 pub mod objects;
+pub mod sync;
 pub mod translate;
 pub mod verdict;
+pub mod world;
 
 /// What the model must know from flags.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,113 @@
+//! Clients of Tyk: one trait, one implementation for the API of an open-source gateway (`gateway`) and one for Tyk
+//! Dashboard (`dashboard`). Here: what both can do, what they answer, and how they fail.
+//!
+//! A client knows HTTP and nothing of routes: who may write what, in which order and how often is decided by `sync`.
+//! Credentials and private keys never reach a message, a log line or `Debug`.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::verdict::Mode;
+
+/// What an id stands for in Tyk's certificate store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredCertificate {
+    /// The private key is there too: only then can the certificate be served.
+    pub has_private: bool,
+}
+
+/// Certificate chain and private key as PEM, to be uploaded. Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bundle(pub Vec<u8>);
+
+impl fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bundle(..)")
+    }
+}
+
+/// Why a call to Tyk failed, as far as what comes next is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TykErrorClass {
+    /// No answer: refused, reset, DNS, time-out. What a write did is not known.
+    Unreachable,
+    /// 5xx or an answer that is none of Tyk's: passes, mostly.
+    Failing,
+    /// 429, or another request for patience.
+    Busy,
+    /// The credential is not taken (401, 403 of the gateway's access check).
+    Denied,
+    /// Tyk will not take this document or certificate, now or later (400, 403, 409).
+    Refused,
+    /// No connection can be made: context, Secret, URL or certificate authority do not allow one.
+    NoConnection,
+    /// This process may not write any more: the lease is gone.
+    Fenced,
+}
+
+/// A failed call. The message is stable between tries and names the way out; it may stand in a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TykError {
+    /// Decides what comes next.
+    pub class: TykErrorClass,
+    /// For people: what was asked of which place (method and path, no credential) and what was answered.
+    pub message: String,
+}
+
+impl TykError {
+    /// An error of `class`.
+    pub fn new(class: TykErrorClass, message: impl Into<String>) -> Self {
+        Self {
+            class,
+            message: message.into(),
+        }
+    }
+
+    /// Whether the same call may succeed later though nothing of it changed.
+    pub fn passes(&self) -> bool {
+        matches!(
+            self.class,
+            TykErrorClass::Unreachable | TykErrorClass::Failing | TykErrorClass::Busy
+        )
+    }
+}
+
+impl fmt::Display for TykError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for TykError {}
+
+/// What both APIs of Tyk can do. Every call is one attempt of the operation: retries of 5xx, 429 and network errors with
+/// jitter belong to the implementation, a bounded number within 30 s; a 4xx is never repeated.
+#[async_trait]
+pub trait TykApi: Send + Sync + 'static {
+    /// Which of the two.
+    fn mode(&self) -> Mode;
+
+    /// The document as Tyk holds it; `None` if it holds none under this id. On the open-source gateway: what is *loaded*,
+    /// so that a write shows after the next [`TykApi::reload`] only.
+    async fn get(&self, id: &str) -> Result<Option<Value>, TykError>;
+
+    /// Creates the document or replaces the one with its id. `exists`: whether a GET has just shown one (the Dashboard
+    /// creates by POST and updates by PUT; the gateway does both by POST). After an ambiguous failure the implementation
+    /// asks by id before it repeats a creation.
+    async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError>;
+
+    /// Removes it. `true`: it is known to be gone; `false`: accepted, gone after the next reload.
+    async fn delete(&self, id: &str) -> Result<bool, TykError>;
+
+    /// Makes what was written be served, and returns when it is. The Dashboard does so by itself: nothing is called.
+    async fn reload(&self) -> Result<(), TykError>;
+
+    /// A certificate of the store; `None` if there is none under this id.
+    async fn certificate(&self, id: &str) -> Result<Option<StoredCertificate>, TykError>;
+
+    /// Uploads a certificate with its key; the id that Tyk gave it. A duplicate counts as success only if the stored one
+    /// has its private key; one without is replaced.
+    async fn upload(&self, id: &str, bundle: &Bundle) -> Result<String, TykError>;
+}

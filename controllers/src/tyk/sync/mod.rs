@@ -1,0 +1,94 @@
+//! Keeps Tyk in step: one actor per connection owns batching, order and reloads; a reconcile hands in what should stand
+//! and awaits what came of it. Contract: design page on Tyk, §4.
+//!
+//! Here: what is handed in and what comes back. It knows ids, documents and owners; what a route, a rule or a parent is,
+//! it does not know. Nothing here writes to Kubernetes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+
+use super::{
+    client::{Bundle, TykApi, TykError},
+    objects::Key,
+    translate::{Owner, TykApi as Api},
+    verdict::{CertificateUse, Connection},
+};
+
+/// What one route wants of one connection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// The route, its uid and the cluster: stamped on every document, asked of every document that is touched.
+    pub owner: Owner,
+    /// These should stand like this (not stamped yet).
+    pub apis: Vec<Api>,
+    /// These should not stand. Ids that are in `apis` too are not removed.
+    pub remove: Vec<String>,
+    /// To be in the certificate store before the APIs that name them.
+    pub certificates: Vec<CertificateUse>,
+    /// The route's memory names all of `apis`, and its status says that they stand as the present generation wants them:
+    /// what this process has not seen yet is taken for written and looked at later, at a bounded rate. A restart is not
+    /// N writes.
+    pub trusted: bool,
+}
+
+/// Why one document is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Another owner's document (or one that nobody signed) has the id: it was not touched.
+    Foreign {
+        /// The owner that it names, for people.
+        owner: String,
+    },
+    /// Tyk took it under another listen path, because another API has this one.
+    Renamed {
+        /// The path that it serves now.
+        path: String,
+    },
+    /// Tyk accepted it and does not serve it.
+    NotLoaded,
+    /// The call failed.
+    Failed(TykError),
+}
+
+/// What came of a [`Job`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Of `apis`: those that do not stand as wanted, by id. What is not named stands.
+    pub troubled: BTreeMap<String, Trouble>,
+    /// Of `remove`: those that may still stand, by id. What is not named is gone.
+    pub remaining: BTreeMap<String, Trouble>,
+    /// Certificates that are not in the store, by Tyk's id. The APIs that name them were written all the same.
+    pub certificates: BTreeMap<String, TykError>,
+}
+
+impl Done {
+    /// Everything stands, and nothing else does.
+    pub fn is_clean(&self) -> bool {
+        self.troubled.is_empty() && self.remaining.is_empty() && self.certificates.is_empty()
+    }
+}
+
+/// How the actors reach the world. A seam: the operator reads Kubernetes, a test gives what it likes.
+#[async_trait]
+pub trait Connector: Send + Sync + 'static {
+    /// A client for a connection. Asked again when the connection's fingerprint changes, and after `Denied`.
+    async fn connect(&self, connection: &Connection) -> Result<Arc<dyn TykApi>, TykError>;
+
+    /// The content of a TLS Secret, if it still is the one that was decided about.
+    async fn bundle(&self, used: &CertificateUse) -> Result<Bundle, TykError>;
+}
+
+/// Told that a document of a route is not any more as it was written (lost, edited, renamed): hand in its job again.
+pub type Drifted = Arc<dyn Fn(&Key) + Send + Sync>;
+
+/// What a reconcile sees of the actors. A seam, so that the controller can be tested alone.
+#[async_trait]
+pub trait Syncing: Send + Sync + 'static {
+    /// Makes one connection agree with a job. Dropping the future cancels nothing that was sent already; handing in the
+    /// same job again is safe and, when nothing changed, costs no request.
+    async fn submit(&self, connection: &Arc<Connection>, job: Job) -> Done;
+
+    /// The route is gone for good: nothing of it is looked at any more.
+    fn forget(&self, route: &Key);
+}

@@ -1,0 +1,3 @@
+//! The stand-in as a program, for the image that the cluster scenarios run.
+
+fn main() {}

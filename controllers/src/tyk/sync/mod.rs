@@ -4,7 +4,10 @@
 //! Here: what is handed in and what comes back. It knows ids, documents and owners; what a route, a rule or a parent is,
 //! it does not know. Nothing here writes to Kubernetes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 
@@ -60,6 +63,9 @@ pub struct Done {
     pub remaining: BTreeMap<String, Trouble>,
     /// Certificates that are not in the store, by Tyk's id. The APIs that name them were written all the same.
     pub certificates: BTreeMap<String, TykError>,
+    /// Of `apis`: those that Tyk had lost or held otherwise than they were written last, and that stand again. Named once,
+    /// to the first job that finds them mended.
+    pub mended: BTreeSet<String>,
 }
 
 impl Done {
@@ -77,6 +83,17 @@ pub trait Connector: Send + Sync + 'static {
 
     /// The content of a TLS Secret, if it still is the one that was decided about.
     async fn bundle(&self, used: &CertificateUse) -> Result<Bundle, TykError>;
+}
+
+/// What an OperatorContext stands for today. Asked for what a route remembers there and no Gateway leads to any more: the
+/// class, the Gateway or the context may be gone. A seam, like [`Connector`]; the operator reads context and Secret.
+#[async_trait]
+pub trait Contexts: Send + Sync + 'static {
+    /// Its connection, as the model would read it for a class; [`TykErrorClass::NoConnection`] when there is none (the
+    /// message says what is missing), another class when it could not be asked.
+    ///
+    /// [`TykErrorClass::NoConnection`]: super::client::TykErrorClass::NoConnection
+    async fn connection(&self, context: &Key) -> Result<Arc<Connection>, TykError>;
 }
 
 /// Told that a document of a route is not any more as it was written (lost, edited, renamed): hand in its job again.

@@ -233,6 +233,14 @@ impl WatchHub {
         self.handle((), scope, selector, true)
     }
 
+    /// The watch of a kind of whose objects only the metadata is asked for, and of that only what `K` keeps.
+    pub fn metadata_as<K>(&self, scope: &Scope, selector: &Selector) -> Handle<K>
+    where
+        K: Cached + Resource<DynamicType = ()>,
+    {
+        self.handle((), scope, selector, true)
+    }
+
     /// The watch of a kind whose objects are cached as [`Child`].
     pub fn children(&self, kind: ApiKind, scope: &Scope, selector: &Selector) -> Handle<Child> {
         self.handle(Arc::new(kind.api_resource()), scope, selector, false)

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{
     super::{
         objects::{
-            Fingerprint, GatewayClass, Key, OperatorContext, Problem, TYK_GROUP,
+            Fingerprint, GatewayClass, Key, Kind, OperatorContext, Problem, TYK_GROUP,
             class::ParametersRef,
             context::{ConnectionFields, DataPlane},
             hex,
@@ -161,9 +161,10 @@ fn connection(view: &View<'_>, context: &OperatorContext) -> Result<Connection, 
         None => (&empty, String::new()),
         Some((secret, namespace)) => {
             let key = Key::new(namespace.as_ref().unwrap_or(&context.key.namespace), secret);
-            let found = view
-                .secret(&key)
-                .ok_or_else(|| format!("{name}: spec.secretRef: Secret {key} does not exist"))?;
+            let found = view.secret(&key).ok_or_else(|| {
+                let why = view.absence(Kind::Secret, &key);
+                format!("{name}: spec.secretRef: Secret {key} {why}")
+            })?;
             let problems = &found.connection.problems;
             if !problems.is_empty() {
                 let problems = text::list(problems.iter().map(ToString::to_string));

@@ -6,7 +6,7 @@ use reconcile_kit::{Condition, ConditionStatus};
 
 use super::{
     super::{
-        objects::{Key, TykOasApiDefinition},
+        objects::{Key, Kind, TykOasApiDefinition},
         translate,
         verdict::{BaseDocument, DefinitionVerdict},
     },
@@ -70,9 +70,8 @@ fn document(view: &View<'_>, definition: &TykOasApiDefinition) -> Result<Arc<Bas
     }
     let name = Key::new(&own.namespace, &reference.name);
     let config_map = view.config_map(&name).ok_or_else(|| {
-        Fault::Unresolved(format!(
-            "spec.tykOAS.configmapRef: ConfigMap {name} does not exist"
-        ))
+        let why = view.absence(Kind::ConfigMap, &name);
+        Fault::Unresolved(format!("spec.tykOAS.configmapRef: ConfigMap {name} {why}"))
     })?;
     let document = match config_map.documents.get(key) {
         None => {

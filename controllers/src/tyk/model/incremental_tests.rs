@@ -31,6 +31,7 @@ impl Left {
             Event::Gone(kind, key) => {
                 self.objects.remove(&(*kind, key.clone()));
             }
+            Event::Unreadable(..) => panic!("none is made here"),
             Event::Bundles(_) => self.bundles = Some(event.clone()),
         }
     }

@@ -7,7 +7,7 @@ use reconcile_kit::Condition;
 use super::{
     super::{
         objects::{
-            GATEWAY_GROUP, Gateway, Key, Service,
+            GATEWAY_GROUP, Gateway, Key, Kind, Service,
             gateway::{AllowedNamespaces, CertificateRef, Listener},
         },
         verdict::{CertificateUse, ListenerVerdict},
@@ -180,9 +180,10 @@ fn certificate(view: &View<'_>, gateway: &Key, reference: &CertificateRef) -> Re
             ),
         ));
     }
-    let secret = view
-        .secret(&key)
-        .ok_or_else(|| invalid(format!("Secret {key} does not exist")))?;
+    let secret = view.secret(&key).ok_or_else(|| {
+        let why = view.absence(Kind::Secret, &key);
+        invalid(format!("Secret {key} {why}"))
+    })?;
     if secret.type_ != "kubernetes.io/tls" {
         return Err(invalid(format!("Secret {key} is not of type kubernetes.io/tls")));
     }

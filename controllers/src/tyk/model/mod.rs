@@ -6,6 +6,7 @@
 //! what read it. No I/O, no clock, no secrets.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -152,6 +153,8 @@ pub struct Model {
     claims: Claims,
     /// Routes that count for a listener: Gateway → by index.
     counts: BTreeMap<Key, BTreeMap<usize, u32>>,
+    /// Gateways through which a route cannot be served just now: it does not count for their listeners.
+    failing: BTreeMap<Key, BTreeSet<Key>>,
 }
 
 impl Model {
@@ -164,6 +167,7 @@ impl Model {
             answers: Answers::default(),
             claims: Claims::default(),
             counts: BTreeMap::new(),
+            failing: BTreeMap::new(),
         }
     }
 
@@ -180,6 +184,7 @@ impl Model {
             let touched = match event {
                 Event::Seen(object) => self.store.put(*object),
                 Event::Gone(kind, key) => self.store.remove(kind, &key),
+                Event::Unreadable(kind, key, why) => self.store.unreadable(kind, &key, why),
                 Event::Bundles(bundles) => {
                     let known = self.store.bundles.replace(bundles);
                     if known != self.store.bundles {
@@ -191,6 +196,38 @@ impl Model {
             dirty.absorb(&self.graph, touched);
         }
         self.settle(dirty)
+    }
+
+    /// These Gateways' listeners do not count the route, whatever is decided about it: its APIs could not be written. The
+    /// last word holds until the next one, or until the route is gone.
+    pub fn fail(&mut self, route: &Key, gateways: BTreeSet<Key>) -> Changes {
+        let counted = |model: &Self| -> Vec<(Key, usize)> {
+            let answer = model.answers.routes.get(route);
+            let counted = answer.map_or(&[][..], |answer| &answer.counted);
+            model.effective(route, counted).into_owned()
+        };
+        let had = counted(self);
+        match gateways.is_empty() {
+            true => self.failing.remove(route),
+            false => self.failing.insert(route.clone(), gateways),
+        };
+        let has = counted(self);
+        let mut before = BTreeMap::new();
+        self.recount(&had, &has, &mut before);
+        let mut changes = Changes::default();
+        self.told(before, &mut changes);
+        changes
+    }
+
+    /// Listeners for which a route counts, of those for which it would.
+    fn effective<'a>(&self, route: &Key, counted: &'a [(Key, usize)]) -> Cow<'a, [(Key, usize)]> {
+        match self.failing.get(route) {
+            None => Cow::Borrowed(counted),
+            Some(failing) => {
+                let works = |(gateway, _): &&(Key, usize)| !failing.contains(gateway);
+                counted.iter().filter(works).cloned().collect::<Vec<_>>().into()
+            }
+        }
     }
 
     /// Answer for a GatewayClass; `None` if it is not there or not ours.
@@ -272,6 +309,82 @@ impl Model {
         missing
     }
 
+    /// Whether the object was seen, and is not gone.
+    pub fn has(&self, kind: Kind, key: &Key) -> bool {
+        self.store.has(kind, key)
+    }
+
+    /// uid and generation of an object that an answer is about, as it was seen last.
+    pub fn stamp(&self, kind: Kind, key: &Key) -> Option<(&str, i64)> {
+        let meta = match kind {
+            Kind::GatewayClass => &self.store.classes.get(key)?.meta,
+            Kind::Gateway => &self.store.gateways.get(key)?.meta,
+            Kind::HttpRoute => &self.store.routes.get(key)?.meta,
+            Kind::TykOasApiDefinition => &self.store.definitions.get(key)?.meta,
+            _ => return None,
+        };
+        Some((&meta.uid, meta.generation))
+    }
+
+    /// Secrets and ConfigMaps that answers looked for, there or not.
+    pub fn named(&self) -> BTreeSet<(Kind, Key)> {
+        let named = |cell: &Cell| match cell.what {
+            What::Object(kind @ (Kind::Secret | Kind::ConfigMap)) => Some((kind, cell.key.clone())),
+            _ => None,
+        };
+        self.graph.read().filter_map(named).collect()
+    }
+
+    /// Whose answer may be another once more is known of this object.
+    pub fn depends(&self, kind: Kind, key: &Key) -> Changes {
+        let mut open: Vec<Cell> = match kind {
+            Kind::GatewayClass => vec![Cell::new(What::Class, key)],
+            Kind::Gateway => vec![
+                Cell::new(What::Object(kind), key),
+                Cell::new(What::Gateway, key),
+                Cell::new(What::Attachment(Target::Gateway), key),
+            ],
+            Kind::HttpRoute => vec![Cell::new(What::Object(kind), key), Cell::new(What::Route, key)],
+            Kind::ReferenceGrant => vec![Cell::new(What::Grants, &Key::new(&key.namespace, ""))],
+            // It may be meant for anything in its namespace.
+            Kind::TykOasApiDefinition => {
+                let here = |of: &&Key| of.namespace == key.namespace;
+                let gateways = self.answers.gateways.keys().filter(here);
+                let routes = self.answers.routes.keys().filter(here);
+                std::iter::once(Cell::new(What::Definition, key))
+                    .chain(gateways.map(|key| Cell::new(What::Attachment(Target::Gateway), key)))
+                    .chain(routes.map(|key| Cell::new(What::Route, key)))
+                    .collect()
+            }
+            _ => vec![Cell::new(What::Object(kind), key)],
+        };
+        let mut met: BTreeSet<Cell> = BTreeSet::new();
+        let mut found = Changes::default();
+        while let Some(cell) = open.pop() {
+            if !met.insert(cell.clone()) {
+                continue;
+            }
+            match cell.what {
+                What::Class => {
+                    found.classes.insert(cell.key.name.clone());
+                }
+                What::Gateway => {
+                    found.gateways.insert(cell.key.clone());
+                }
+                What::Route => {
+                    found.routes.insert(cell.key.clone());
+                    open.push(Cell::new(What::RouteOurs, &cell.key));
+                }
+                What::Definition => {
+                    found.definitions.insert(cell.key.clone());
+                }
+                What::Object(_) | What::Slices | What::Grants | What::Attachment(_) | What::RouteOurs => {}
+            }
+            open.extend(self.graph.readers(&cell).cloned());
+        }
+        found
+    }
+
     /// Looks again at everything that is dirty, stage by stage: a stage reads earlier ones only.
     fn settle(&mut self, mut dirty: Dirty) -> Changes {
         let mut changes = Changes::default();
@@ -286,15 +399,20 @@ impl Model {
             self.attached_again(at, &mut dirty);
         }
         self.routes_again(&mut dirty, &mut changes, &mut before);
+        self.told(before, &mut changes);
+        for key in std::mem::take(&mut dirty.definitions) {
+            self.definition_again(key, &mut changes);
+        }
+        changes
+    }
+
+    /// Gateways whose answer is another than before.
+    fn told(&self, before: BTreeMap<Key, Option<GatewayVerdict>>, changes: &mut Changes) {
         for (key, old) in before {
             if self.gateway(&key) != old.as_ref() {
                 changes.gateways.insert(key);
             }
         }
-        for key in std::mem::take(&mut dirty.definitions) {
-            self.definition_again(key, &mut changes);
-        }
-        changes
     }
 
     fn class_again(&mut self, name: String, dirty: &mut Dirty, changes: &mut Changes) {
@@ -429,7 +547,11 @@ impl Model {
                 old.as_ref().map_or(&[], |old| &old.counted),
                 new.as_ref().map_or(&[], |(_, counted)| counted),
             );
-            self.recount(had, has, before);
+            let (had, has) = (self.effective(&key, had), self.effective(&key, has));
+            self.recount(&had, &has, before);
+            if new.is_none() {
+                self.failing.remove(&key);
+            }
             if let Some((verdict, counted)) = new {
                 let counted = counted.into();
                 self.answers.routes.insert(

@@ -43,6 +43,8 @@ pub(super) struct Store {
     pub(super) namespaces: BTreeMap<Key, Namespace>,
     /// bundle-version by CRD; not known at first.
     pub(super) bundles: Option<BTreeMap<String, Option<String>>>,
+    /// Secrets and ConfigMaps that are there and may not be read, with the reason.
+    unreadable: BTreeMap<(Kind, Key), String>,
     gateways_of: BTreeMap<String, BTreeSet<Key>>,
     slices_of: BTreeMap<Key, BTreeSet<Key>>,
     attached_to: BTreeMap<(Target, Key), BTreeSet<Key>>,
@@ -89,8 +91,10 @@ fn swap<T: PartialEq>(map: &mut BTreeMap<Key, T>, key: &Key, new: Option<T>) -> 
 impl Store {
     /// Takes an object in.
     pub(super) fn put(&mut self, object: Object) -> Touched {
-        let key = object.id().1.clone();
-        match object {
+        let (kind, key) = object.id();
+        let key = key.clone();
+        let readable = self.readable(kind, &key);
+        let mut touched = match object {
             Object::GatewayClass(o) => self.class(&key, Some(o)),
             Object::Gateway(o) => self.gateway(&key, Some(o)),
             Object::HttpRoute(o) => self.route(&key, Some(o)),
@@ -102,12 +106,15 @@ impl Store {
             Object::Secret(o) => self.secret(&key, Some(o)),
             Object::ConfigMap(o) => self.config_map(&key, Some(o)),
             Object::Namespace(o) => self.namespace(&key, Some(o)),
-        }
+        };
+        touched.cells.extend(readable);
+        touched
     }
 
     /// Forgets an object.
     pub(super) fn remove(&mut self, kind: Kind, key: &Key) -> Touched {
-        match kind {
+        let readable = self.readable(kind, key);
+        let mut touched = match kind {
             Kind::GatewayClass => self.class(key, None),
             Kind::Gateway => self.gateway(key, None),
             Kind::HttpRoute => self.route(key, None),
@@ -119,7 +126,35 @@ impl Store {
             Kind::Secret => self.secret(key, None),
             Kind::ConfigMap => self.config_map(key, None),
             Kind::Namespace => self.namespace(key, None),
+        };
+        touched.cells.extend(readable);
+        touched
+    }
+
+    /// Forgets an object's content, and why it may not be read.
+    pub(super) fn unreadable(&mut self, kind: Kind, key: &Key, why: String) -> Touched {
+        let mut touched = self.remove(kind, key);
+        self.unreadable.insert((kind, key.clone()), why);
+        touched.cells.push(Cell::new(What::Object(kind), key));
+        touched
+    }
+
+    /// Nothing stands in the way of reading it any more; who must look again if that is news.
+    fn readable(&mut self, kind: Kind, key: &Key) -> Option<Cell> {
+        if self.unreadable.is_empty() {
+            return None;
         }
+        self.unreadable.remove(&(kind, key.clone()))?;
+        Some(Cell::new(What::Object(kind), key))
+    }
+
+    /// What is wrong with an object that is not here, continuing "Secret a/b …".
+    pub(super) fn absence(&self, kind: Kind, key: &Key) -> &str {
+        if self.unreadable.is_empty() {
+            return "does not exist";
+        }
+        let why = self.unreadable.get(&(kind, key.clone()));
+        why.map_or("does not exist", String::as_str)
     }
 
     fn class(&mut self, key: &Key, new: Option<GatewayClass>) -> Touched {

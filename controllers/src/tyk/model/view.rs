@@ -72,6 +72,11 @@ impl<'a> View<'a> {
         self.store.config_maps.get(key)
     }
 
+    /// What is wrong with a Secret or ConfigMap that was looked for and not found, continuing "Secret a/b …".
+    pub(super) fn absence(&self, kind: Kind, key: &Key) -> &'a str {
+        self.store.absence(kind, key)
+    }
+
     /// Whether a route is there; for who only asks that.
     pub(super) fn route_object(&self, key: &Key) -> Option<&'a HttpRoute> {
         self.note(What::Object(Kind::HttpRoute), key);

@@ -209,6 +209,9 @@ pub enum Event {
     Seen(Box<Object>),
     /// It is gone.
     Gone(Kind, Key),
+    /// A Secret or ConfigMap that is there and may not be read: it counts as missing, and who misses it gives this reason
+    /// instead (continuing "Secret a/b …").
+    Unreadable(Kind, Key, String),
     /// `gateway.networking.k8s.io/bundle-version` of each CRD of Gateway API, by CRD name; `None` without the
     /// annotation. Not known until the first such event.
     Bundles(std::collections::BTreeMap<String, Option<String>>),

@@ -1,6 +1,30 @@
 //! The living model: watches feed it, controllers ask it. Here: asking. Nothing is decided and nothing is written.
+//!
+//! `watched` is what the watches hold, `state` the model with what is not known yet; `feed` takes events in, `contents`
+//! reads the Secrets and ConfigMaps that answers name.
 
-use super::objects::{Key, Kind};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use kube::Resource;
+use reconcile_kit::runtime::Handle;
+use tokio::sync::watch;
+
+use super::{
+    Settings,
+    model::Model,
+    objects::{Event, Key, Kind},
+    verdict::{Changes, ClassVerdict, DefinitionVerdict, GatewayVerdict, RouteVerdict},
+};
+
+mod state;
+pub mod watched;
+
+use state::State;
+pub use watched::{Watched, WatchedClass, WatchedDefinition, WatchedGateway, WatchedRoute};
 
 /// What is known about an object's answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,4 +35,176 @@ pub enum Answer<T> {
     Pending(Kind, Key),
     /// The answer.
     Known(T),
+}
+
+/// Told whom to look at: whose answer changed, whose answer need not wait any more, and who changed itself. Called with
+/// nothing locked; it must be quick.
+pub type Told = Box<dyn Fn(&Changes) + Send + Sync>;
+
+/// What controllers ask. Cheap to clone.
+#[derive(Clone)]
+pub struct World(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    told: Mutex<Vec<Arc<Told>>>,
+    ready: watch::Sender<bool>,
+    /// The caches of those kinds that answers are about; `None` without watches.
+    caches: Option<Caches>,
+    cluster: Mutex<Option<String>>,
+}
+
+/// The kinds that controllers write to.
+#[derive(Clone, Debug)]
+pub(super) struct Caches {
+    pub(super) classes: Handle<WatchedClass>,
+    pub(super) gateways: Handle<WatchedGateway>,
+    pub(super) routes: Handle<WatchedRoute>,
+    pub(super) definitions: Handle<WatchedDefinition>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    fn new(settings: Settings, cluster: Option<String>, caches: Option<Caches>) -> Self {
+        Self(Arc::new(Inner {
+            state: Mutex::new(State::new(Model::new(settings))),
+            told: Mutex::default(),
+            ready: watch::Sender::new(false),
+            caches,
+            cluster: Mutex::new(cluster),
+        }))
+    }
+
+    /// A world that knows what these events say, and hears nothing else: for tests of who asks.
+    pub fn still(settings: Settings, cluster: &str, events: impl IntoIterator<Item = Event>) -> Self {
+        let world = Self::new(settings, Some(cluster.to_owned()), None);
+        lock(&world.0.state).apply(events);
+        world.publish();
+        world
+    }
+
+    /// Tells a world of [`World::still`] more.
+    pub fn say(&self, events: impl IntoIterator<Item = Event>) {
+        lock(&self.0.state).apply(events);
+        self.publish();
+    }
+
+    /// Answer for a GatewayClass; `None` if it is not there or not ours.
+    pub fn class(&self, name: &str) -> Answer<ClassVerdict> {
+        let cached = |caches: &Caches| current(&caches.classes, &Key::cluster(name));
+        self.ask(Kind::GatewayClass, &Key::cluster(name), cached, |model| {
+            model.class(name)
+        })
+    }
+
+    /// Answer for a Gateway; `None` if it is not there or its class is not ours.
+    pub fn gateway(&self, key: &Key) -> Answer<GatewayVerdict> {
+        let cached = |caches: &Caches| current(&caches.gateways, key);
+        self.ask(Kind::Gateway, key, cached, |model| model.gateway(key))
+    }
+
+    /// Answer for an HTTPRoute; `None` if it is not there or has no parent of ours.
+    pub fn route(&self, key: &Key) -> Answer<RouteVerdict> {
+        let cached = |caches: &Caches| current(&caches.routes, key);
+        self.ask(Kind::HttpRoute, key, cached, |model| model.route(key))
+    }
+
+    /// Answer for a TykOasApiDefinition; `None` if it is not there or has no targetRefs.
+    pub fn definition(&self, key: &Key) -> Answer<DefinitionVerdict> {
+        let cached = |caches: &Caches| current(&caches.definitions, key);
+        self.ask(Kind::TykOasApiDefinition, key, cached, |model| {
+            model.definition(key)
+        })
+    }
+
+    /// Which cluster this is, for owner keys: what the flag says, or the uid of the namespace kube-system; `None` as
+    /// long as that is not known.
+    pub fn cluster(&self) -> Option<String> {
+        lock(&self.0.cluster).clone()
+    }
+
+    /// The route could not be served through these Gateways: their listeners do not count it, until the next word.
+    pub fn failing(&self, route: &Key, gateways: BTreeSet<Key>) {
+        let changes = lock(&self.0.state).fail(route, gateways);
+        self.tell(&changes);
+    }
+
+    /// Adds somebody to be told.
+    pub fn listen(&self, told: Told) {
+        lock(&self.0.told).push(Arc::new(told));
+    }
+
+    /// Completes when answers can be given: every cache is complete, and what they name was asked for.
+    pub fn ready(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ready = self.0.ready.subscribe();
+        async move {
+            if ready.wait_for(|ready| *ready).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let changes = lock(&self.0.state).publish();
+        self.0.ready.send_replace(true);
+        self.tell(&changes);
+    }
+
+    fn tell(&self, changes: &Changes) {
+        if *changes == Changes::default() {
+            return;
+        }
+        let told: Vec<Arc<Told>> = lock(&self.0.told).clone();
+        told.iter().for_each(|told| told(changes));
+    }
+
+    /// An answer about what the cache shows now: a cache that is ahead of the model is caught up with in a moment, and
+    /// the change then wakes who asked.
+    fn ask<T: Clone>(
+        &self,
+        kind: Kind,
+        key: &Key,
+        cached: impl Fn(&Caches) -> Option<(String, i64)>,
+        answer: impl Fn(&Model) -> Option<&T>,
+    ) -> Answer<T> {
+        let state = lock(&self.0.state);
+        if let Some((kind, key)) = state.waits(kind, key) {
+            return Answer::Pending(kind, key);
+        }
+        let model = state.model();
+        if let Some(caches) = &self.0.caches {
+            let cached = cached(caches);
+            let cached = cached
+                .as_ref()
+                .map(|(uid, generation)| (uid.as_str(), *generation));
+            if cached != model.stamp(kind, key) {
+                return Answer::Pending(kind, key.clone());
+            }
+        }
+        answer(model).cloned().map_or(Answer::None, Answer::Known)
+    }
+}
+
+/// uid and generation of an object as its cache shows it.
+fn current<M: watched::Marker>(handle: &Handle<Watched<M>>, key: &Key) -> Option<(String, i64)> {
+    let store = handle.store();
+    let object = if key.namespace.is_empty() {
+        store.get_cluster(&key.name)
+    } else {
+        store.get(&key.namespace, &key.name)
+    }?;
+    let meta = object.meta();
+    Some((
+        meta.uid.clone().unwrap_or_default(),
+        meta.generation.unwrap_or_default(),
+    ))
 }

@@ -81,6 +81,118 @@ fn every_reason_of_buckets_and_handles_is_explained_and_no_other() {
     );
 }
 
+/// The rows between `<!-- name:begin -->` and `<!-- name:end -->` as their first columns in backticks or plain.
+fn rows(text: &str, name: &str, columns: usize) -> BTreeSet<Vec<String>> {
+    let (begin, end) = (format!("<!-- {name}:begin -->"), format!("<!-- {name}:end -->"));
+    between(text, &begin, &end)
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells = line.split('|').skip(1).take(columns);
+            cells
+                .map(|cell| cell.trim().trim_matches('`').to_owned())
+                .collect()
+        })
+        .collect()
+}
+
+/// Source of the Tyk model without its tests.
+fn tyk_model() -> String {
+    let folder = file("controllers/src/tyk/model");
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let helper = name.ends_with("_tests.rs") || matches!(name.as_str(), "fixtures.rs" | "random.rs");
+        if name.ends_with(".rs") && !helper {
+            let source = fs::read_to_string(&path).unwrap();
+            text.push_str(source.split("#[cfg(test)]\nmod tests {").next().unwrap());
+        }
+    }
+    text
+}
+
+#[test]
+fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
+    // given the words in CamelCase of the model that are neither kinds nor values of fields
+    const OTHER: [&str; 27] = [
+        "API",
+        "ClusterIP",
+        "DoesNotExist",
+        "Exists",
+        "ExternalName",
+        "GRPCRoute",
+        "Gateway",
+        "HTTP",
+        "HTTPRoute",
+        "HTTPRouteParentRefPort",
+        "HTTPS",
+        "Hostname",
+        "IPAddress",
+        "In",
+        "LoadBalancer",
+        "Near",
+        "None",
+        "NotIn",
+        "Opaque",
+        "OperatorContext",
+        "ReferenceGrant",
+        "Secret",
+        "Service",
+        "TCP",
+        "Terminate",
+        "Bucket",
+        "PartiallyInvalid",
+    ];
+    const TYPES: [&str; 4] = ["Accepted", "Programmed", "ResolvedRefs", "SupportedVersion"];
+    let source = tyk_model();
+    let camel = |word: &&str| {
+        word.len() > 1
+            && word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.chars().all(|c| c.is_ascii_alphabetic())
+    };
+    let known: BTreeSet<String> = source
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '"'))
+        .filter_map(|token| token.strip_prefix('"')?.strip_suffix('"'))
+        .filter(camel)
+        .filter(|word| !OTHER.contains(word) && !["Conflicted", "OverlappingTLSConfig"].contains(word))
+        .map(str::to_owned)
+        .collect();
+    assert!(
+        known.len() > 25,
+        "found only {known:?}: the test looks for the wrong text"
+    );
+    // when they are compared with the reasons and events of the page
+    let text = page("docs/src/tyk/conditions.md");
+    let tables = ["gatewayclass", "gateway", "listener", "httproute", "definition"];
+    let mut explained: BTreeSet<String> = tables
+        .iter()
+        .flat_map(|table| rows(&text, &format!("reasons:{table}"), 3))
+        .map(|row| row[2].clone())
+        .collect();
+    explained.extend(rows(&text, "events", 1).into_iter().map(|row| row[0].clone()));
+    // then each is there
+    let missing: Vec<_> = known.difference(&explained).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/src/tyk/conditions.md does not explain {missing:?}"
+    );
+    // and no other, but for what the controllers add to the model's answers
+    let added: BTreeSet<String> = TYK_EVENTS.map(str::to_owned).into();
+    let types: BTreeSet<String> = TYPES.map(str::to_owned).into();
+    let more: Vec<_> = explained
+        .difference(&known)
+        .filter(|word| !added.contains(*word) && !types.contains(*word))
+        .collect();
+    assert!(
+        more.is_empty(),
+        "docs/src/tyk/conditions.md explains {more:?}, which nobody says"
+    );
+}
+
+/// Events of the controller of HTTPRoutes.
+const TYK_EVENTS: [&str; 3] = ["CertUploadFailed", "DeletionFailed", "CleanupBlocked"];
+
 #[test]
 fn every_event_is_explained_and_no_other() {
     // given the events that are published besides those of a condition, read from the sources that publish them

@@ -334,3 +334,61 @@ fn completions_know_the_commands() {
         assert!(script.contains(says) && script.contains("translate"), "{shell}");
     }
 }
+
+#[test]
+fn samples_come_to_a_route_with_authentication() {
+    // given the samples of Gateway API on Tyk as they stand, and the Service of the gateways
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/tyk");
+    let mut sources: Vec<Source> = ["platform.yaml", "shop.yaml"]
+        .map(|name| Source {
+            name: name.to_owned(),
+            text: fs::read_to_string(folder.join(name)).unwrap(),
+        })
+        .into();
+    sources.push(Source {
+        name: "service.yaml".to_owned(),
+        text: "apiVersion: v1\nkind: Service\nmetadata: {name: gateway, namespace: tyk}\n\
+               spec: {clusterIP: 10.0.0.7, ports: [{port: 8080}]}\n"
+            .to_owned(),
+    });
+    let said = |sources: &[Source]| -> Value {
+        let answer = answer_for(sources, &Settings::default()).unwrap();
+        assert!(!answer.rejected, "{:?} {:?}", answer.notes, answer.missing);
+        assert!(answer.missing.is_empty(), "{:?}", answer.missing);
+        serde_json::from_str(&render(&answer, Output::Json).unwrap()).unwrap()
+    };
+    let document = |said: &Value| -> Value {
+        let apis = said["apis"].as_array().unwrap();
+        assert_eq!(apis.len(), 1, "{said}");
+        apis[0]["document"].clone()
+    };
+    // when they are translated without and with the definition
+    let open = document(&said(&sources));
+    sources.push(Source {
+        name: "authentication.yaml".to_owned(),
+        text: fs::read_to_string(folder.join("authentication.yaml")).unwrap(),
+    });
+    let closed = document(&said(&sources));
+    // then the same API is open, and then asks for a key and has the limit
+    let id = "/x-tyk-api-gateway/info/id";
+    assert_eq!(open.pointer(id), closed.pointer(id));
+    let authentication = "/x-tyk-api-gateway/server/authentication";
+    assert_eq!(open.pointer(authentication), None);
+    assert_eq!(
+        closed.pointer(&format!("{authentication}/securitySchemes/apiKey/enabled")),
+        Some(&Value::Bool(true))
+    );
+    assert_eq!(closed["security"][0]["apiKey"], serde_json::json!([]));
+    assert_eq!(
+        closed.pointer("/x-tyk-api-gateway/upstream/rateLimit/rate"),
+        Some(&10.into())
+    );
+    // and the page shows the file as it is
+    let page = fs::read_to_string(folder.join("../../docs/src/tyk/authentication.md")).unwrap();
+    let file = fs::read_to_string(folder.join("authentication.yaml")).unwrap();
+    let objects = &file[file.find("apiVersion").unwrap()..];
+    assert!(
+        page.contains(objects),
+        "docs/src/tyk/authentication.md shows another definition than the sample"
+    );
+}

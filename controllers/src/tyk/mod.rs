@@ -6,6 +6,7 @@
 //! `client` speaks to Tyk, `sync` keeps Tyk in step. Contract: design page on Tyk.
 
 pub mod client;
+pub mod httproute;
 pub mod model;
 pub mod objects;
 pub mod sync;

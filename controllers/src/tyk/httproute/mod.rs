@@ -1,0 +1,9 @@
+//! `tyk-httproute`: keeps the APIs of each HTTPRoute in Tyk and says in its status what came of it.
+//!
+//! `intent` decides what is to be done, `ledger` what follows from what came of it, `memory` is the annotation, `entries`
+//! what stands in status: all pure. `planner` asks the model, `effects` asks Tyk and patches the route. What a route
+//! *means* is decided in `model`, how Tyk is spoken to in `sync`.
+
+pub mod intent;
+pub mod ledger;
+pub mod memory;

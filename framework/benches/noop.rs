@@ -128,6 +128,7 @@ async fn measure<P: Planner<Object = ConfigMap>>(name: &str, planner: P, runs: u
         manager: "bench",
         conditions: &["Ready"],
         fields: &[],
+        mode: StatusMode::Apply,
     };
     let reporting = Reporting::kube(server.client(), contract, P::NAME);
     let metadata = OperatorMetadata::standard("bench", "one", P::NAME);

@@ -97,6 +97,7 @@ pub async fn run(client: Client, stop: CancellationToken) -> Ended {
         manager: "pages-status",
         conditions: &["Ready"],
         fields: &[],
+        mode: StatusMode::Apply,
     };
     let reporting = Reporting::kube(client, contract, Pages::NAME);
     let metadata = OperatorMetadata::standard("pages", "default", Pages::NAME);

@@ -16,7 +16,7 @@ use crate::ApiKind;
 pub struct Target<'a> {
     /// Kind of the object.
     pub kind: &'a ApiKind,
-    /// Its namespace.
+    /// Its namespace; empty for a kind without namespaces.
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
@@ -25,19 +25,21 @@ pub struct Target<'a> {
 impl Target<'_> {
     fn request(&self) -> Request {
         let base = if self.kind.group.is_empty() { "api" } else { "apis" };
-        Request::new(format!(
-            "/{base}/{}/namespaces/{}/{}",
-            self.kind.api_version(),
-            self.namespace,
-            self.kind.plural
-        ))
+        let (version, plural) = (self.kind.api_version(), &self.kind.plural);
+        Request::new(match self.namespace {
+            "" => format!("/{base}/{version}/{plural}"),
+            namespace => format!("/{base}/{version}/namespaces/{namespace}/{plural}"),
+        })
     }
 }
 
 impl std::fmt::Display for Target<'_> {
-    /// `Ingress ns/name`
+    /// `Ingress ns/name`, `GatewayClass name`
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}/{}", self.kind.kind, self.namespace, self.name)
+        match self.namespace {
+            "" => write!(f, "{} {}", self.kind.kind, self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind.kind, self.name),
+        }
     }
 }
 

@@ -25,6 +25,7 @@
 pub mod api;
 pub mod child;
 pub mod condition;
+pub mod entries;
 pub mod error;
 pub mod events;
 pub mod kind;
@@ -50,7 +51,7 @@ pub use error::{ErrorClass, ReconcileError};
 pub use kind::ApiKind;
 pub use outcome::Outcome;
 pub use plan::{ChildPlan, Desired, HoldReason, Needs, Plan, Planner, Verdict};
-pub use report::{Note, Report, StatusField};
+pub use report::{Entries, Entry, Note, Report, StatusField};
 pub use request::Request;
 pub use settled::{ChildState, Children, Settled};
 

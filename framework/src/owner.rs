@@ -1,7 +1,10 @@
 //! Narrow, resourceVersion-guarded patches of the reconciled object itself: finalizers, annotations, early status
 //! fields. What is written here is never a decision of the framework; layers and effects ask for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
 use kube::{Client, Resource, core::ObjectMeta};
@@ -23,6 +26,13 @@ pub enum OwnerWrite {
         key: String,
         /// Its value; `None` removes it.
         value: Option<String>,
+    },
+    /// Finalizers and annotations in one patch, for what must not stand without the other.
+    Metadata {
+        /// Replace the list of finalizers; `None` leaves it as it is.
+        finalizers: Option<Vec<String>>,
+        /// Annotations to set, or to remove where the value is `None`.
+        annotations: BTreeMap<String, Option<String>>,
     },
     /// Set top-level fields of status.
     Status(Value),
@@ -70,6 +80,20 @@ impl OwnerWriter for KubeOwnerWriter {
                 None,
                 guarded(json!({"metadata": {"annotations": {key.as_str(): value}}})),
             ),
+            OwnerWrite::Metadata {
+                finalizers,
+                annotations,
+            } => {
+                let mut metadata = Map::new();
+                if let Some(list) = finalizers {
+                    metadata.insert("finalizers".into(), json!(list));
+                }
+                // An empty map of annotations would be stored as one by some kinds, and that is a write.
+                if !annotations.is_empty() {
+                    metadata.insert("annotations".into(), json!(annotations));
+                }
+                (None, guarded(json!({ "metadata": metadata })))
+            }
             OwnerWrite::Status(fields) => (Some("status"), guarded(json!({"status": fields}))),
         };
         api::merge_patch(&self.0, target, subresource, manager, &patch)

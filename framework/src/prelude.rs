@@ -2,8 +2,8 @@
 
 pub use crate::{
     ApiKind, BoxReconcile, Child, ChildPlan, ChildState, Children, Condition, ConditionStatus, Desired,
-    ErrorClass, HoldReason, Needs, Note, Outcome, Plan, Planner, ReconcileError, Report, Request, Settled,
-    StatusField, Verdict,
+    Entries, Entry, ErrorClass, HoldReason, Needs, Note, Outcome, Plan, Planner, ReconcileError, Report,
+    Request, Settled, StatusField, Verdict,
     events::KubeEvents,
     layers::{
         api_presence::Presence, conditions::Reporting, effects::Effects, metadata::OperatorMetadata,
@@ -18,6 +18,6 @@ pub use crate::{
         triggers::{on_change_of_child, on_change_of_self},
     },
     stack::{External, Parts},
-    status::StatusContract,
+    status::{StatusContract, StatusMode},
     status_writer::KubeStatusWriter,
 };

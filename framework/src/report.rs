@@ -1,6 +1,6 @@
 //! What a controller says about an object: conditions, status fields, events. Data only; written by the Conditions layer.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{Condition, Outcome};
 
@@ -28,6 +28,34 @@ pub enum StatusField {
     Set(Value),
     /// Should not be there.
     Clear,
+    /// A list with entries of ours, each with conditions: merged into the live one.
+    Entries(Entries),
+}
+
+/// What a list in status should say as far as it is ours. Everything else in it stays as it is and where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entries {
+    /// Which entries are ours: those with this value under this key, e.g. `("controllerName", "example.org/us")`; the
+    /// key is written with them. `None`: the whole list is ours.
+    pub ours: Option<(&'static str, String)>,
+    /// The key that tells our entries apart, e.g. `parentRef` or `name`. Its values are compared as they stand: spell
+    /// out what the API server fills in.
+    pub identity: &'static str,
+    /// Our entries. Live ones of ours that are not named here go (a second one of the same identity too), new ones are
+    /// put at the end, in this order. None of ours at all, now and before: nothing is written.
+    pub entries: Vec<Entry>,
+}
+
+/// One entry of ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Value under [`Entries::identity`].
+    pub identity: Value,
+    /// Every other key of the entry, besides its conditions. A live key that is not named here goes.
+    pub rest: Map<String, Value>,
+    /// Its conditions. One of a type of the contract that is not named here goes; other types are somebody else's and
+    /// stay. Transitions are logged; events about them are the report's own, as notes.
+    pub conditions: Vec<Condition>,
 }
 
 /// An event besides the transitions of conditions.

@@ -11,9 +11,11 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time};
 use serde_json::{Map, Value, json};
 
+pub use crate::entries::EntryTransition;
 use crate::{
     Report, StatusField,
     condition::{find, same},
+    entries::patch_of,
 };
 
 /// What one status contract covers. Several controllers may share one contract, and then its field manager.
@@ -21,10 +23,28 @@ use crate::{
 pub struct StatusContract {
     /// Field manager; constant for ever.
     pub manager: &'static str,
-    /// Condition types.
+    /// Condition types that are ours: at the top of status, and inside the entries of lists ([`StatusField::Entries`]).
+    /// One that a report no longer names is removed; every other type is somebody else's.
     pub conditions: &'static [&'static str],
     /// Top-level fields of `status`, conditions aside.
     pub fields: &'static [&'static str],
+    /// How it is written.
+    pub mode: StatusMode,
+}
+
+/// How status is written. Each way is guarded by the resourceVersion that was planned from, and none may be chosen for
+/// how simple it looks: it follows from who else writes the same status and from the list types of its schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusMode {
+    /// Server-side apply without force: what another field manager owns is theirs and is left alone.
+    #[default]
+    Apply,
+    /// Server-side apply with force: the API says that these fields are ours, whoever wrote them before (defaults, an
+    /// older controller). Not for lists that the schema calls atomic and that others write too.
+    Force,
+    /// Merge patch of the contract's fields: for atomic lists that others write too, where apply would take the whole
+    /// list over. If the contract has conditions at the top of status, the whole list of conditions is sent.
+    Patch,
 }
 
 /// The part of an object's status that a contract covers, as the cache (or a later own write) knows it.
@@ -39,7 +59,7 @@ pub struct LiveStatus {
 /// A status that has to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusChange {
-    /// `status` of the server-side-apply body: everything that the contract owns.
+    /// `status` of the body: everything that the contract owns for an apply, the difference for a patch.
     pub body: Value,
     /// The conditions of the contract after the write.
     pub conditions: Vec<MetaCondition>,
@@ -47,6 +67,8 @@ pub struct StatusChange {
     pub fields: BTreeMap<&'static str, Value>,
     /// Condition types whose status or reason is new, or that are gone.
     pub transitions: Vec<Transition>,
+    /// The same for conditions of entries in lists.
+    pub entry_transitions: Vec<EntryTransition>,
 }
 
 /// A condition that changed its status or reason.
@@ -92,8 +114,10 @@ pub fn change(
         transitions.extend(transition(type_, before, after.as_ref()));
         conditions.extend(after);
     }
+    let conditions_changed = changed;
     let mut fields = live.fields.clone();
     fields.retain(|name, _| contract.fields.contains(name));
+    let mut entry_transitions = Vec::new();
     for (name, field) in &report.fields {
         match field {
             StatusField::Set(value) if fields.get(name) == Some(value) => {}
@@ -102,25 +126,94 @@ pub fn change(
                 fields.insert(*name, value.clone());
             }
             StatusField::Clear => changed |= fields.remove(name).is_some(),
+            StatusField::Entries(entries) => {
+                let before = fields.get(name);
+                let merged = entries
+                    .merge(name, before, contract.conditions, generation, now)
+                    .ok()?;
+                if merged.changed {
+                    changed = true;
+                    entry_transitions.extend(merged.transitions);
+                    fields.insert(*name, Value::Array(merged.list));
+                }
+            }
         }
     }
     changed.then(|| {
-        let mut body = Map::new();
-        if !conditions.is_empty() {
-            body.insert("conditions".into(), json!(conditions));
-        }
-        body.extend(
-            fields
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), value.clone())),
-        );
+        let body = match contract.mode {
+            StatusMode::Apply | StatusMode::Force => share(contract, report, &conditions, &fields),
+            StatusMode::Patch => {
+                let list = conditions_changed.then(|| with_foreign(contract, live, &conditions));
+                difference(live, list, &fields)
+            }
+        };
         StatusChange {
-            body: Value::Object(body),
+            body,
             conditions,
             fields,
             transitions,
+            entry_transitions,
         }
     })
+}
+
+/// Everything that the contract owns.
+fn share(
+    contract: &StatusContract,
+    report: &Report,
+    conditions: &[MetaCondition],
+    fields: &BTreeMap<&'static str, Value>,
+) -> Value {
+    let mut body = Map::new();
+    if !conditions.is_empty() {
+        body.insert("conditions".into(), json!(conditions));
+    }
+    for (name, value) in fields {
+        let entries = report.fields.iter().find_map(|(field, value)| match value {
+            StatusField::Entries(entries) if field == name => Some(entries),
+            _ => None,
+        });
+        let own = match (entries, value.as_array()) {
+            (Some(entries), Some(list)) => entries.share(list, contract.conditions),
+            _ => value.clone(),
+        };
+        body.insert((*name).to_owned(), own);
+    }
+    Value::Object(body)
+}
+
+/// The whole list of conditions: ours in their places, and everybody else's.
+fn with_foreign(contract: &StatusContract, live: &LiveStatus, ours: &[MetaCondition]) -> Vec<MetaCondition> {
+    let kept = live.conditions.iter().filter_map(|before| {
+        match contract.conditions.contains(&before.type_.as_str()) {
+            true => find(ours, &before.type_).cloned(),
+            false => Some(before.clone()),
+        }
+    });
+    let new = ours.iter().filter(|c| find(&live.conditions, &c.type_).is_none());
+    kept.chain(new.cloned()).collect()
+}
+
+/// The merge patch from the live fields to `fields`.
+fn difference(
+    live: &LiveStatus,
+    conditions: Option<Vec<MetaCondition>>,
+    fields: &BTreeMap<&'static str, Value>,
+) -> Value {
+    let mut body = Map::new();
+    if let Some(conditions) = conditions {
+        body.insert("conditions".into(), json!(conditions));
+    }
+    for name in live.fields.keys().filter(|name| !fields.contains_key(*name)) {
+        body.insert((*name).to_owned(), Value::Null);
+    }
+    for (name, value) in fields {
+        let before = live.fields.get(name);
+        if before != Some(value) {
+            body.insert((*name).to_owned(), patch_of(before, value));
+        }
+    }
+    Value::Object(body)
 }
 
 /// Somebody reported on a later generation than the one in our cache.
@@ -227,6 +320,7 @@ mod tests {
         manager: "kit",
         conditions: &["Exposed"],
         fields: &["where", "what"],
+        mode: StatusMode::Apply,
     };
 
     fn now() -> Time {
@@ -333,5 +427,77 @@ mod tests {
             memory.recall("ns", "n", "u", "9").is_none(),
             "forgotten with the other object"
         );
+    }
+
+    const PATCHED: StatusContract = StatusContract {
+        mode: StatusMode::Patch,
+        ..CONTRACT
+    };
+
+    fn condition(type_: &'static str, yes: bool) -> MetaCondition {
+        Condition::new(type_, yes, "R", "m").stamped(None, Some(1), &now())
+    }
+
+    #[test]
+    fn a_patch_says_what_changes_and_nothing_else() {
+        let live = LiveStatus {
+            conditions: vec![condition("Exposed", true)],
+            fields: BTreeMap::from([("where", json!({"a": 1, "b": 2})), ("what", json!(1))]),
+        };
+        let report = exposed(true)
+            .field("where", StatusField::Set(json!({"b": 2})))
+            .field("what", StatusField::Clear);
+        let patch = change(&PATCHED, &report, Some(1), &live, &now()).unwrap().body;
+        assert_eq!(patch, json!({"where": {"a": null}, "what": null}));
+        let full = change(&CONTRACT, &report, Some(1), &live, &now()).unwrap().body;
+        assert_eq!((&full["where"], full.get("what")), (&json!({"b": 2}), None));
+    }
+
+    #[test]
+    fn a_patch_of_conditions_carries_everybody_elses_in_their_places() {
+        let live = LiveStatus {
+            conditions: vec![
+                condition("Before", true),
+                condition("Exposed", true),
+                condition("After", true),
+            ],
+            fields: BTreeMap::new(),
+        };
+        let types = |report: &Report| {
+            let body = change(&PATCHED, report, Some(1), &live, &now()).unwrap().body;
+            let list = body["conditions"].as_array().unwrap().clone();
+            list.iter()
+                .map(|c| format!("{}={}", c["type"], c["status"]).replace('"', ""))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            types(&exposed(false)),
+            ["Before=True", "Exposed=False", "After=True"]
+        );
+        assert_eq!(types(&Report::new(Outcome::Done)), ["Before=True", "After=True"]);
+    }
+
+    #[test]
+    fn a_stale_entry_keeps_the_whole_status_as_it_is() {
+        let entries = |generation: i64| json!([{"name": "x", "conditions": [{"type": "Exposed", "observedGeneration": generation}]}]);
+        let report = exposed(false).field(
+            "where",
+            StatusField::Entries(crate::Entries {
+                ours: None,
+                identity: "name",
+                entries: vec![],
+            }),
+        );
+        let live = |generation| LiveStatus {
+            conditions: vec![],
+            fields: BTreeMap::from([("where", entries(generation))]),
+        };
+        for contract in [CONTRACT, PATCHED] {
+            assert_eq!(change(&contract, &report, Some(1), &live(2), &now()), None);
+            let body = change(&contract, &report, Some(1), &live(1), &now())
+                .unwrap()
+                .body;
+            assert_eq!(body["where"], json!([]), "an empty list, not none");
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! Writes own status by server-side apply on `/status`, guarded by the resourceVersion that was planned from and not by
-//! force: a condition that another manager owns is not ours to overwrite. What stands under our own manager's name by
-//! plain updates (an older release, an early status field) is ours.
+//! Writes own status on `/status`, guarded by the resourceVersion that was planned from, in the way that the contract
+//! asks for. Without force: a condition that another manager owns is not ours to overwrite, but what stands under our
+//! own manager's name by plain updates (an older release, an early status field) is.
 
 use async_trait::async_trait;
 use k8s_openapi::{
@@ -9,13 +9,13 @@ use k8s_openapi::{
 };
 use kube::{Client, core::Status};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     ErrorClass, ReconcileError,
     api::{self, Target},
     error::is_undeclared_field,
-    status::StatusContract,
+    status::{StatusContract, StatusMode},
 };
 
 /// A status write that did not happen.
@@ -40,14 +40,14 @@ pub struct StatusAnswer {
     pub version: String,
     /// All conditions after the write, in their order. Of one that cannot be decoded only the type is known.
     pub conditions: Vec<MetaCondition>,
-    /// Names of the other top-level fields of status after the write.
-    pub fields: Vec<String>,
+    /// The other top-level fields of status after the write, defaults of the API server included.
+    pub fields: Map<String, Value>,
 }
 
 /// Status writes. A seam, so that the layer can be tested alone.
 #[async_trait]
 pub trait StatusWriter: Send + Sync + 'static {
-    /// Makes `body` the whole of what the contract's manager owns.
+    /// Makes `body` the whole of what the contract's manager owns, or merges it in, by the contract's mode.
     async fn apply(
         &self,
         contract: &StatusContract,
@@ -71,21 +71,24 @@ pub trait StatusWriter: Send + Sync + 'static {
 pub struct KubeStatusWriter(pub Client);
 
 /// Tolerant: what somebody else wrote into status must not cost us the version.
-fn decode(answer: &Value) -> Option<StatusAnswer> {
+fn decode(mut answer: Value) -> Option<StatusAnswer> {
     let version = answer.pointer("/metadata/resourceVersion")?.as_str()?.to_owned();
-    let status = answer.get("status").and_then(Value::as_object);
-    let conditions = status
-        .and_then(|s| s.get("conditions"))
+    let mut fields = match answer.get_mut("status").map(Value::take) {
+        Some(Value::Object(status)) => status,
+        _ => Map::new(),
+    };
+    let conditions = fields.remove("conditions");
+    let conditions = conditions
+        .as_ref()
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
         .map(|c| MetaCondition::deserialize(c).unwrap_or_else(|_| of_type(c)))
         .collect();
-    let fields = status.into_iter().flat_map(|s| s.keys());
     Some(StatusAnswer {
         version,
         conditions,
-        fields: fields.filter(|name| *name != "conditions").cloned().collect(),
+        fields,
     })
 }
 
@@ -104,7 +107,7 @@ fn of_type(condition: &Value) -> MetaCondition {
 fn answered(target: Target<'_>, answer: Result<Value, kube::Error>) -> Result<StatusAnswer, StatusError> {
     let status = match answer {
         Ok(value) => {
-            return decode(&value).ok_or_else(|| {
+            return decode(value).ok_or_else(|| {
                 StatusError::Failed(ReconcileError::new(
                     ErrorClass::Transient,
                     format!("write status of {target}: the answer has no version"),
@@ -166,13 +169,24 @@ impl StatusWriter for KubeStatusWriter {
         version: &str,
         body: &Value,
     ) -> Result<StatusAnswer, StatusError> {
-        let body = json!({
+        if contract.mode == StatusMode::Patch {
+            let patch = json!({"metadata": {"resourceVersion": version}, "status": body});
+            let answer = api::merge_patch(&self.0, target, Some("status"), contract.manager, &patch).await;
+            return answered(target, answer);
+        }
+        let mut body = json!({
             "apiVersion": target.kind.api_version(), "kind": target.kind.kind,
-            "metadata": {"name": target.name, "namespace": target.namespace, "resourceVersion": version},
+            "metadata": {"name": target.name, "resourceVersion": version},
             "status": body,
         });
+        if let (false, Some(metadata)) = (
+            target.namespace.is_empty(),
+            body.get_mut("metadata").and_then(Value::as_object_mut),
+        ) {
+            metadata.insert("namespace".into(), target.namespace.into());
+        }
         let apply = |force| api::apply_status(&self.0, target, contract.manager, force, &body);
-        let answer = match apply(false).await {
+        let answer = match apply(contract.mode == StatusMode::Force).await {
             Err(kube::Error::Api(status)) if is_with_ourselves(&status, contract.manager) => {
                 apply(true).await
             }
@@ -204,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_condition_of_somebody_that_cannot_be_decoded_keeps_its_place_and_costs_nothing_else() {
-        let answer = decode(&json!({
+        let answer = decode(json!({
             "metadata": {"resourceVersion": "7"},
             "status": {"where": {}, "conditions": [
                 {"type": "Theirs", "lastTransitionTime": "yesterday"},
@@ -214,9 +228,9 @@ mod tests {
         .unwrap();
         let types: Vec<_> = answer.conditions.iter().map(|c| c.type_.as_str()).collect();
         assert_eq!((answer.version.as_str(), types), ("7", vec!["Theirs", "Ready"]));
-        assert_eq!(answer.fields, ["where"]);
+        assert_eq!(Value::from(answer.fields), json!({"where": {}}));
         assert_eq!(
-            decode(&json!({"metadata": {}})),
+            decode(json!({"metadata": {}})),
             None,
             "no version: nothing to remember"
         );

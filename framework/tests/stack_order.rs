@@ -56,7 +56,7 @@ use reconcile_kit::{
     owner::{OwnerPatch, OwnerWrite, OwnerWriter},
     runtime::Metrics,
     stack::{INNER_TIMEOUT, OUTER_TIMEOUT},
-    status::StatusContract,
+    status::{StatusContract, StatusMode},
     status_writer::{StatusAnswer, StatusError, StatusWriter},
 };
 use serde_json::{Value, json};
@@ -193,6 +193,7 @@ impl World {
                     manager: "kit",
                     conditions: &["Ready"],
                     fields: &[],
+                    mode: StatusMode::Apply,
                 };
                 let reporting = Reporting::new(CONTRACT, Arc::new(self.clone()), Arc::new(self.clone()));
                 Built::Outcome(ConditionsLayer::<Toy>::new(Arc::new(reporting)).layer(s).erased())

@@ -6,7 +6,10 @@ use std::{fmt, time::Duration};
 use kube::ResourceExt;
 use reconcile_kit::{
     Child, ChildState, Children, Condition, ConditionStatus, ErrorClass, HoldReason, Outcome, ReconcileError,
-    Report, StatusField, Verdict, condition::find, settled::SettledChild, status::StatusContract,
+    Report, StatusField, Verdict,
+    condition::find,
+    settled::SettledChild,
+    status::{StatusContract, StatusMode},
 };
 use routewright_crds::{GarageBucket, WebsiteExposureStatus};
 use serde_json::{Value, json};
@@ -34,6 +37,7 @@ pub const CONTRACT: StatusContract = StatusContract {
     manager: "routewright-website-exposure",
     conditions: &[CONDITION],
     fields: &[FIELD],
+    mode: StatusMode::Apply,
 };
 
 const SHORT: Duration = Duration::from_secs(60);

@@ -11,8 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use kube::ResourceExt;
 use reconcile_kit::{
     Children, Condition, ErrorClass, Needs, Outcome, Plan, Planner, ReconcileError, Report, Request, Settled,
-    StatusField, Verdict, layers::effects::Effects, owner::OwnerPatch, runtime::Handle,
-    status::StatusContract,
+    StatusField, Verdict,
+    layers::effects::Effects,
+    owner::OwnerPatch,
+    runtime::Handle,
+    status::{StatusContract, StatusMode},
 };
 use routewright_crds::{GarageBucket, GarageCluster, GarageReferenceGrant};
 use serde_json::Value;
@@ -57,6 +60,7 @@ pub const CONTRACT: StatusContract = StatusContract {
         "quotaUsage",
         "size",
     ],
+    mode: StatusMode::Apply,
 };
 
 const READY: &str = "Ready";

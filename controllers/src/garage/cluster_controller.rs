@@ -11,7 +11,7 @@ use reconcile_kit::{
     layers::effects::Effects,
     owner::OwnerPatch,
     runtime::{Change, Handle, Listener, Triggers},
-    status::StatusContract,
+    status::{StatusContract, StatusMode},
 };
 use routewright_crds::GarageCluster;
 use serde_json::Value;
@@ -28,6 +28,7 @@ pub const CONTRACT: StatusContract = StatusContract {
     manager: "routewright-garage-cluster",
     conditions: &["Ready"],
     fields: &["phase"],
+    mode: StatusMode::Apply,
 };
 
 /// What is known of a cluster.

@@ -2,27 +2,29 @@
 //! own status; publishes events on transitions. A failure is said on the object and passed on to Policy.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
     marker::PhantomData,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::{Client, Resource};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use super::planner::Boxed;
 use crate::{
-    ApiKind, ChildState, Children, ErrorClass, Note, Outcome, Planner, ReconcileError, Report, Request,
-    Settled, StatusField,
+    ApiKind, ChildState, Children, Entry, ErrorClass, Note, Outcome, Planner, ReconcileError, Report,
+    Request, Settled, StatusField,
     api::Target,
     condition::find,
     events::{EventSink, KubeEvents, reference},
     owner::Patched,
-    status::{LiveStatus, StatusChange, StatusContract, StatusMemory, change},
+    status::{LiveStatus, StatusChange, StatusContract, StatusMemory, StatusMode, Transition, change},
     status_writer::{KubeStatusWriter, StatusAnswer, StatusError, StatusWriter},
 };
 
@@ -39,6 +41,14 @@ pub struct Reporting {
     undeclared: Mutex<BTreeSet<String>>,
     // By namespace, then name: looked up without building a key.
     said: Mutex<HashMap<String, HashMap<String, Said>>>,
+    pace: Option<Pace>,
+}
+
+/// No object's status is written more often than this.
+struct Pace {
+    least: Duration,
+    // By namespace and name: uid and time of the last write.
+    last: Mutex<HashMap<(String, String), (String, Instant)>>,
 }
 
 /// What was said about one object.
@@ -59,6 +69,7 @@ impl Reporting {
             memory: StatusMemory::default(),
             undeclared: Mutex::default(),
             said: Mutex::default(),
+            pace: None,
         }
     }
 
@@ -75,9 +86,26 @@ impl Reporting {
         self
     }
 
+    /// Writes the status of one object at most this often, for what changes in bursts (a count of attached objects):
+    /// the first write goes out at once, the next no earlier than this much later, with what holds by then. A write
+    /// that is held back makes the outcome look again when it is due, and its events wait with it. What a failed
+    /// reconcile says is not held back: its retries are paced by Policy.
+    #[must_use]
+    pub fn paced(mut self, least: Duration) -> Self {
+        self.pace = Some(Pace {
+            least,
+            last: Mutex::default(),
+        });
+        self
+    }
+
     /// The object is gone: forget what was said about it.
     pub fn forget(&self, namespace: &str, name: &str) {
         self.memory.forget(namespace, name);
+        if let Some(pace) = &self.pace {
+            let mut last = pace.last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.remove(&(namespace.to_owned(), name.to_owned()));
+        }
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(names) = said.get_mut(namespace) {
             names.remove(name);
@@ -176,10 +204,11 @@ where
                 return Err(error.clone());
             }
             let outcome = report.outcome.clone();
-            reporting.say::<P>(&object, report, patched).await?;
+            let paced = failure.is_none();
+            let held = reporting.say::<P>(&object, report, patched, paced).await?;
             match failure {
                 Some(error) => Err(error),
-                None => Ok(outcome),
+                None => Ok(outcome.no_later_than(held)),
             }
         })
     }
@@ -223,13 +252,31 @@ fn contested(report: &mut Report, children: &Children) {
 /// How often a status body is cut down to what the installed schema knows.
 const MAX_CUTS: usize = 4;
 
+impl Pace {
+    /// How long a write about this object has to wait still.
+    fn wait(&self, namespace: &str, name: &str, uid: &str) -> Option<Duration> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (of, at) = last.get(&(namespace.to_owned(), name.to_owned()))?;
+        let wait = (*at + self.least).saturating_duration_since(Instant::now());
+        (of == uid && !wait.is_zero()).then_some(wait)
+    }
+
+    fn wrote(&self, namespace: &str, name: &str, uid: &str) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), name.to_owned());
+        last.insert(key, (uid.to_owned(), Instant::now()));
+    }
+}
+
 impl Reporting {
+    /// Makes the object say it; how long that is held back, if `paced` and it was said too recently.
     async fn say<P: Planner>(
         &self,
         object: &P::Object,
         mut report: Report,
         patched: Option<Patched>,
-    ) -> Result<(), ReconcileError> {
+        paced: bool,
+    ) -> Result<Option<Duration>, ReconcileError> {
         let meta = object.meta();
         let kind = ApiKind::of::<P::Object>();
         let (namespace, name) = (
@@ -249,7 +296,7 @@ impl Reporting {
         if report.untouched {
             // Said even on the first look: nothing on the object tells of it.
             self.publish(object, notes, true).await;
-            return Ok(());
+            return Ok(None);
         }
         let pending = self.memory.recall(namespace, name, uid, cached);
         let mut live = match &pending {
@@ -278,6 +325,10 @@ impl Reporting {
                 notes.extend(self.refusals(namespace, name));
                 break;
             }
+            let pace = self.pace.as_ref();
+            if let Some(wait) = pace.filter(|_| paced).and_then(|p| p.wait(namespace, name, uid)) {
+                return Ok(Some(wait));
+            }
             match self
                 .writer
                 .apply(&self.contract, target, &version, &change.body)
@@ -285,7 +336,10 @@ impl Reporting {
             {
                 Ok(answer) => {
                     written = true;
-                    let left = leftovers(&self.contract, &change, &answer);
+                    if let Some(pace) = pace {
+                        pace.wrote(namespace, name, uid);
+                    }
+                    let left = leftovers(&self.contract, &report, &change, &answer);
                     let answer = if left.is_empty() {
                         answer
                     } else {
@@ -297,20 +351,14 @@ impl Reporting {
                     notes.extend(transition_notes(&change, &report));
                     let status = LiveStatus {
                         conditions: answer.conditions,
-                        fields: change.fields,
+                        fields: as_answered(&report, change.fields, answer.fields),
                     };
                     self.memory.wrote(namespace, name, uid, &answer.version, status);
                     for t in &change.transitions {
-                        tracing::info!(
-                            kind = kind.kind,
-                            namespace,
-                            name,
-                            condition = t.type_,
-                            status = t.status.as_deref().unwrap_or("removed"),
-                            reason = t.reason,
-                            "{}",
-                            t.message
-                        );
+                        log(target, None, t);
+                    }
+                    for t in &change.entry_transitions {
+                        log(target, Some((t.field, &t.entry)), &t.condition);
                     }
                     break;
                 }
@@ -329,7 +377,7 @@ impl Reporting {
                     written = true;
                     break;
                 }
-                Err(StatusError::Gone) => return Ok(()),
+                Err(StatusError::Gone) => return Ok(None),
                 Err(error) => return Err(refusal(target, error)),
             }
         }
@@ -337,7 +385,7 @@ impl Reporting {
         if refused.is_some() {
             self.note_refusal(namespace, name, refused);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// These paths are left out from now on. An error if that was known already: it did not help.
@@ -394,7 +442,9 @@ impl Reporting {
 
     fn live<P: Planner>(&self, object: &P::Object) -> LiveStatus {
         let conditions = P::conditions(object);
-        let ours = |c: &&_| self.contract.conditions.iter().any(|t| type_is(c, t));
+        // A patch has to carry everybody's conditions.
+        let all = self.contract.mode == StatusMode::Patch;
+        let ours = |c: &&_| all || self.contract.conditions.iter().any(|t| type_is(c, t));
         LiveStatus {
             conditions: conditions.iter().filter(ours).cloned().collect(),
             fields: self
@@ -418,8 +468,14 @@ impl Reporting {
                 report.fields.retain(|(name, _)| name != field);
             }
             for (name, value) in &mut report.fields {
-                if let (true, StatusField::Set(value)) = (name == field, value) {
-                    remove(value, rest);
+                match value {
+                    StatusField::Set(value) if name == field => remove(value, rest),
+                    StatusField::Entries(entries) if name == field => {
+                        for entry in &mut entries.entries {
+                            cut_entry(entry, entries.identity, rest);
+                        }
+                    }
+                    _ => {}
                 }
             }
         }
@@ -487,9 +543,49 @@ fn refusal(target: Target<'_>, error: StatusError) -> ReconcileError {
     }
 }
 
+/// One line per change.
+fn log(target: Target<'_>, entry: Option<(&str, &str)>, transition: &Transition) {
+    let (field, entry) = entry.unzip();
+    tracing::info!(
+        kind = target.kind.kind,
+        namespace = target.namespace,
+        name = target.name,
+        field,
+        entry,
+        condition = transition.type_,
+        status = transition.status.as_deref().unwrap_or("removed"),
+        reason = transition.reason,
+        "{}",
+        transition.message
+    );
+}
+
+/// Lists of entries as they were answered, with what the API server filled in; other fields as they were written.
+fn as_answered(
+    report: &Report,
+    mut fields: BTreeMap<&'static str, Value>,
+    mut answered: Map<String, Value>,
+) -> BTreeMap<&'static str, Value> {
+    for (name, field) in &report.fields {
+        if let (StatusField::Entries(_), Some(value)) = (field, answered.remove(*name)) {
+            fields.insert(name, value);
+        }
+    }
+    fields
+}
+
 /// What is over and still there after our write, because an older manager holds a share of it. Later items of the list
 /// come first, so that removing one moves no other.
-fn leftovers(contract: &StatusContract, change: &StatusChange, answer: &StatusAnswer) -> Vec<String> {
+fn leftovers(
+    contract: &StatusContract,
+    report: &Report,
+    change: &StatusChange,
+    answer: &StatusAnswer,
+) -> Vec<String> {
+    // A patch leaves nothing of what it replaces.
+    if contract.mode == StatusMode::Patch {
+        return Vec::new();
+    }
     let over = |c: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
         contract.conditions.iter().any(|t| type_is(c, t)) && find(&change.conditions, &c.type_).is_none()
     };
@@ -497,20 +593,30 @@ fn leftovers(contract: &StatusContract, change: &StatusChange, answer: &StatusAn
     let conditions = conditions
         .filter(|(_, c)| over(c))
         .map(|(index, _)| format!("conditions/{index}"));
-    let fields = answer.fields.iter().filter(|name| {
+    let fields = answer.fields.keys().filter(|name| {
         contract.fields.contains(&name.as_str()) && !change.fields.contains_key(name.as_str())
     });
-    conditions.chain(fields.cloned()).collect()
+    let entries = report.fields.iter().flat_map(|(name, field)| match field {
+        StatusField::Entries(entries) => {
+            let answered = answer.fields.get(*name).unwrap_or(&Value::Null);
+            entries.leftovers(name, answered, contract.conditions)
+        }
+        _ => Vec::new(),
+    });
+    conditions.chain(fields.cloned()).chain(entries).collect()
 }
 
 /// A status body without its transition times.
 fn timeless(body: &Value) -> Value {
-    let mut body = body.clone();
-    let conditions = body.get_mut("conditions").and_then(Value::as_array_mut);
-    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
-        condition.remove("lastTransitionTime");
+    match body {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, _)| *key != "lastTransitionTime");
+            let kept = kept.map(|(key, value)| (key.clone(), timeless(value)));
+            Value::Object(kept.collect())
+        }
+        Value::Array(list) => list.iter().map(timeless).collect(),
+        other => other.clone(),
     }
-    body
 }
 
 /// The names in `.status.a.b[key="x.y"].c`, without `status` and without what selects list items.
@@ -530,6 +636,20 @@ fn names(path: &str) -> Vec<&str> {
 
 fn type_is(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, type_: &str) -> bool {
     condition.type_ == type_
+}
+
+/// Leaves out of an entry what the installed schema does not know.
+fn cut_entry(entry: &mut Entry, identity: &str, path: &[&str]) {
+    match path {
+        [] => {}
+        [first, rest @ ..] if *first == identity => remove(&mut entry.identity, rest),
+        [last] => drop(entry.rest.remove(*last)),
+        [first, rest @ ..] => {
+            if let Some(inner) = entry.rest.get_mut(*first) {
+                remove(inner, rest);
+            }
+        }
+    }
 }
 
 fn remove(value: &mut Value, path: &[&str]) {
@@ -619,7 +739,7 @@ mod tests {
                             serde_json::from_value::<Vec<_>>(body["conditions"].clone()).unwrap_or_default(),
                         )
                         .collect(),
-                    fields: vec![],
+                    fields: Map::new(),
                 }),
             }
         }
@@ -681,6 +801,7 @@ mod tests {
             manager: "kit",
             conditions: &["Ready"],
             fields: &["size"],
+            mode: StatusMode::Apply,
         };
         let reporting = Reporting::new(CONTRACT, Arc::new(seam.clone()), Arc::new(seam.clone()));
         Stack::new(
@@ -849,6 +970,7 @@ mod tests {
                 manager: "kit",
                 conditions: &[],
                 fields: &["where"],
+                mode: StatusMode::Apply,
             },
             Arc::new(Seam::default()),
             Arc::new(Seam::default()),
@@ -921,21 +1043,23 @@ mod tests {
             manager: "kit",
             conditions: &["Ready", "Old"],
             fields: &["size"],
+            mode: StatusMode::Apply,
         };
         let list = ["Theirs", "Old", "Ready"].map(of_type);
         let answer = StatusAnswer {
             version: "9".into(),
             conditions: list.into(),
-            fields: vec!["size".into(), "theirs".into()],
+            fields: Map::from_iter(["size", "theirs"].map(|name| (name.to_owned(), json!(1)))),
         };
         let change = StatusChange {
             body: json!({}),
             conditions: vec![],
             fields: Default::default(),
             transitions: vec![],
+            entry_transitions: vec![],
         };
         assert_eq!(
-            leftovers(&contract, &change, &answer),
+            leftovers(&contract, &Report::new(Outcome::Done), &change, &answer),
             ["conditions/2", "conditions/1", "size"]
         );
         let seam = Seam::default();
@@ -962,13 +1086,17 @@ mod tests {
                 manager: "kit",
                 conditions: &["Ready"],
                 fields: &[],
+                mode: StatusMode::Apply,
             },
             Arc::new(seam.clone()),
             Arc::new(seam.clone()),
         );
         let object = object("n").object;
         let report = Report::new(Outcome::Done).condition(crate::Condition::new("Ready", true, "Fine", ""));
-        reporting.say::<Toy>(&object, report.clone(), None).await.unwrap();
+        reporting
+            .say::<Toy>(&object, report.clone(), None, true)
+            .await
+            .unwrap();
         assert_eq!(reporting.said.lock().unwrap().len(), 1);
         reporting.forget("ns", "n");
         assert_eq!(reporting.said.lock().unwrap().len(), 0);

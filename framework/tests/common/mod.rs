@@ -63,6 +63,7 @@ const CONTRACT: StatusContract = StatusContract {
     manager: "lab-status",
     conditions: &["Ready"],
     fields: &["place"],
+    mode: StatusMode::Apply,
 };
 
 #[derive(Debug)]

@@ -43,7 +43,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* A controller that needs rights on objects besides reading is on. */}}
 {{- define "routewright.anything" -}}
-{{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled }}true{{ end }}
+{{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled .Values.tyk.enabled }}true{{ end }}
+{{- end }}
+
+{{/* TykOasApiDefinitions are looked at. */}}
+{{- define "routewright.definitions" -}}
+{{- $said := toString .Values.tyk.definitions }}
+{{- if or (eq $said "true") (and (eq $said "") .Values.tyk.enabled) }}true{{ end }}
 {{- end }}
 
 {{/*
@@ -65,22 +71,106 @@ Whose a CRD in the cluster is: "absent", "ours" (this release installed it) or "
 {{- if and .Values.crds.garage.enabled (ne (include "routewright.whose" (dict "context" . "name" "garagebuckets.garage.rajsingh.info")) "other") }}true{{ end }}
 {{- end }}
 
-{{/* The release that is there manages buckets in Garage: its role may patch them. */}}
-{{- define "routewright.managedBuckets" -}}
-{{- $name := include "routewright.clusterName" . }}
+{{/*
+The release that is there may patch a resource (`.resource`): what only one of its controllers does tells that it was on.
+*/}}
+{{- define "routewright.managed" -}}
+{{- $name := include "routewright.clusterName" .context }}
 {{- $roles := list (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" $name) }}
-{{- range .Values.watchNamespaces }}
+{{- range .context.Values.watchNamespaces }}
 {{- $roles = append $roles (lookup "rbac.authorization.k8s.io/v1" "Role" . $name) }}
 {{- end }}
 {{- $managed := false }}
+{{- $resource := .resource }}
 {{- range $roles }}
 {{- range (dig "rules" list (default dict .)) }}
-{{- if and (has "garagebuckets" (default list .resources)) (has "patch" (default list .verbs)) }}
+{{- if and (has $resource (default list .resources)) (has "patch" (default list .verbs)) }}
 {{- $managed = true }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if $managed }}true{{ end }}
+{{- end }}
+
+{{/*
+When the Job `.job` cleans up what its controller (`.enabled`) left: `.uninstall`; or after an upgrade that switches the
+controller off, and after each one that follows until it has succeeded: a Job that failed stays. Empty: never.
+*/}}
+{{- define "routewright.cleanupWhen" -}}
+{{- $failed := lookup "batch/v1" "Job" .context.Release.Namespace .job }}
+{{- if .enabled }}{{ .uninstall }}
+{{- else if or $failed (include "routewright.managed" .) }}post-upgrade
+{{- end }}
+{{- end }}
+
+{{/* Account, rights and Pod of a clean-up: what its two Jobs have in common. `.name`, `.when`, `.args`, `.env`, `.context`. */}}
+{{- define "routewright.cleanupHook" -}}
+"helm.sh/hook": {{ .when }}
+"helm.sh/hook-delete-policy": {{ .policy }}
+"helm.sh/hook-weight": {{ .weight | quote }}
+{{- end }}
+
+{{- define "routewright.cleanupJob" -}}
+{{- $ := .context }}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ .name }}
+  namespace: {{ $.Release.Namespace }}
+  labels: {{- include "routewright.labels" $ | nindent 4 }}
+  annotations:
+    {{- /* One that failed stays, so that its log can be read; the next one replaces it. */}}
+    {{- include "routewright.cleanupHook" (dict "when" .when "weight" "0" "policy" "before-hook-creation,hook-succeeded") | nindent 4 }}
+    "helm.sh/hook-output-log-policy": hook-failed
+spec:
+  backoffLimit: {{ .backoffLimit }}
+  activeDeadlineSeconds: 240
+  template:
+    metadata:
+      # Not the labels that the Deployment's Pods are selected by.
+      labels:
+        app.kubernetes.io/name: {{ include "routewright.name" $ }}-cleanup
+        app.kubernetes.io/instance: {{ $.Release.Name }}
+    spec:
+      restartPolicy: Never
+      serviceAccountName: {{ .name }}
+      automountServiceAccountToken: true
+      enableServiceLinks: false
+      {{- with $.Values.imagePullSecrets }}
+      imagePullSecrets: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext: {{- toYaml $.Values.podSecurityContext | nindent 8 }}
+      containers:
+      - name: cleanup
+        image: {{ include "routewright.image" $ | quote }}
+        imagePullPolicy: {{ $.Values.image.pullPolicy }}
+        args: {{ toJson .args }}
+        env: {{- toYaml .env | nindent 8 }}
+        resources: {{- toYaml $.Values.resources | nindent 10 }}
+        securityContext: {{- toYaml $.Values.securityContext | nindent 10 }}
+        {{- if and .ca (or $.Values.extraCA.secretName $.Values.extraCA.configMapName) }}
+        volumeMounts:
+        - {name: extra-ca, mountPath: /etc/routewright/extra-ca, readOnly: true}
+        {{- end }}
+      {{- if and .ca (or $.Values.extraCA.secretName $.Values.extraCA.configMapName) }}
+      volumes:
+      {{- include "routewright.caVolume" $ | nindent 6 }}
+      {{- end }}
+      {{- with $.Values.nodeSelector }}
+      nodeSelector: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $.Values.tolerations }}
+      tolerations: {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end }}
+
+{{- define "routewright.caVolume" -}}
+- name: extra-ca
+  {{- if .Values.extraCA.secretName }}
+  secret: {secretName: {{ .Values.extraCA.secretName | quote }}}
+  {{- else }}
+  configMap: {name: {{ .Values.extraCA.configMapName | quote }}}
+  {{- end }}
 {{- end }}
 
 {{/* Rights on namespaced objects: in every namespace, or in the watched ones. */}}
@@ -114,6 +204,43 @@ Whose a CRD in the cluster is: "absent", "ours" (this release installed it) or "
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
+{{- end }}
+{{- end }}
+
+{{/* Gateway API on Tyk looks at all namespaces, so these rights are cluster-wide. */}}
+{{- define "routewright.tykRules" -}}
+{{- if .Values.tyk.enabled }}
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gatewayclasses, gateways, httproutes, referencegrants]
+  verbs: [list, watch]
+- apiGroups: [tyk.tyk.io]
+  resources: [operatorcontexts]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+# Of Secrets and ConfigMaps only names and versions are listed and watched; those that something refers to are read by name.
+- apiGroups: [""]
+  resources: [secrets, configmaps]
+  verbs: [get, list, watch]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gatewayclasses/status, gateways/status, httproutes/status]
+  verbs: [patch]
+# Finalizers, and the annotation of a route that names its APIs.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gatewayclasses, httproutes]
+  verbs: [patch]
+{{- end }}
+{{- if include "routewright.definitions" . }}
+- apiGroups: [tyk.tyk.io]
+  resources: [tykoasapidefinitions]
+  verbs: [list, watch]
+- apiGroups: [tyk.tyk.io]
+  resources: [tykoasapidefinitions/status]
+  verbs: [patch]
 {{- end }}
 {{- end }}
 

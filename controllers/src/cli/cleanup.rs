@@ -1,7 +1,11 @@
 //! `routewright cleanup`: takes back what would keep objects from being deleted once the operator is gone. The chart runs
-//! it after the operator and its rights have been removed. Nothing outside of Kubernetes is touched.
+//! it on uninstall. Buckets in Garage are not touched; APIs in Tyk are deleted.
 
-use std::time::Duration;
+mod roads;
+pub mod stop;
+pub mod tyk;
+
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -12,16 +16,26 @@ use routewright_crds::GarageBucket;
 use serde_json::json;
 
 use super::{Failure, connect};
-use crate::garage::bucket_controller::FINALIZER;
+use crate::{garage::bucket_controller::FINALIZER, tyk::CONTROLLER_NAME};
 
 /// Flags of `cleanup`.
 #[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["garage", "tyk"]))]
 pub struct CleanupArgs {
     /// Take the operator's finalizer off GarageBuckets. Buckets in Garage stay as they are. Stop the operator first.
-    #[arg(long, required = true)]
+    #[arg(long)]
     pub garage: bool,
 
-    /// Namespaces to look at, separated by commas; empty for all.
+    /// Delete the operator's APIs from Tyk, and take its finalizers, its annotation and its status off HTTPRoutes, Gateways,
+    /// GatewayClasses and TykOasApiDefinitions. Stop the operator first.
+    #[arg(long)]
+    pub tyk: bool,
+
+    /// With --tyk: leave the APIs in Tyk, with annotation and status. Only what keeps objects from being deleted is taken off.
+    #[arg(long, requires = "tyk")]
+    pub keep_apis: bool,
+
+    /// With --garage: namespaces to look at, separated by commas; empty for all.
     #[arg(
         long,
         env = "WATCH_NAMESPACES",
@@ -29,6 +43,34 @@ pub struct CleanupArgs {
         value_name = "NAMESPACE"
     )]
     pub watch_namespaces: Vec<String>,
+
+    /// With --tyk: the operator's controllerName. What other controllers wrote is left alone.
+    #[arg(long, env = "TYK_CONTROLLER_NAME", default_value = CONTROLLER_NAME, value_name = "NAME")]
+    pub tyk_controller_name: String,
+
+    /// With --tyk: the operator's name of the cluster, in the owner of its APIs. Empty: the uid of the namespace kube-system.
+    #[arg(long, env = "TYK_CLUSTER_ID", default_value = "", value_name = "ID")]
+    pub tyk_cluster_id: String,
+
+    /// With --tyk: file with PEM certificates that are trusted besides the system's.
+    #[arg(long, env = "EXTRA_CA_FILE", value_name = "FILE")]
+    pub extra_ca_file: Option<PathBuf>,
+
+    /// With --tyk: how long deleting APIs is tried, in seconds. What is left then is named, and everything else is done.
+    #[arg(long, default_value_t = 90, value_name = "SECONDS")]
+    pub tyk_timeout: u64,
+
+    /// Scale this Deployment to 0 before. In the namespace of --namespace.
+    #[arg(long, value_name = "NAME", requires = "namespace")]
+    pub stop_deployment: Option<String>,
+
+    /// Wait before until no Pod with these labels runs, for 90 s at most. In the namespace of --namespace.
+    #[arg(long, value_name = "SELECTOR", requires = "namespace")]
+    pub after_pods: Option<String>,
+
+    /// Where the operator runs.
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
 }
 
 /// How often a failed pass is repeated, and how long is waited before.
@@ -38,14 +80,53 @@ const PAUSE: Duration = Duration::from_secs(2);
 const PAGE: u32 = 500;
 
 /// Does it and says how much there was to do.
-#[allow(clippy::print_stdout)]
+#[allow(clippy::print_stdout, clippy::print_stderr)]
 pub async fn run(args: CleanupArgs) -> Result<(), Failure> {
     let failed = |error: kube::Error| Failure::other(format!("cleanup: {}", connect::one_line(&error)));
     let client = Client::try_from(connect::config().await?).map_err(failed)?;
-    let named = args.watch_namespaces.iter().map(|n| n.trim());
-    let namespaces: Vec<&str> = named.filter(|n| !n.is_empty()).collect();
-    let freed = free(&client, &namespaces).await.map_err(failed)?;
-    println!("GarageBuckets freed of {FINALIZER}: {freed}");
+    let operator = args.namespace.as_deref().unwrap_or_default();
+    if let Some(name) = &args.stop_deployment {
+        stop::scale_down(&client, operator, name).await?;
+    }
+    if let Some(labels) = &args.after_pods {
+        stop::gone(&client, operator, labels).await?;
+    }
+    if args.garage {
+        let named = args.watch_namespaces.iter().map(|n| n.trim());
+        let namespaces: Vec<&str> = named.filter(|n| !n.is_empty()).collect();
+        let freed = free(&client, &namespaces).await.map_err(failed)?;
+        println!("GarageBuckets freed of {FINALIZER}: {freed}");
+    }
+    if args.tyk {
+        let way = if args.keep_apis {
+            None
+        } else {
+            Some(way(&args, &client).await?)
+        };
+        let report = tyk::clean(&client, &args.tyk_controller_name, way.as_ref())
+            .await
+            .map_err(failed)?;
+        println!("{report}");
+        for not_ours in &report.foreign {
+            eprintln!(
+                "not deleted, since {}: {} of HTTPRoute {}",
+                not_ours.why, not_ours.id, not_ours.route
+            );
+        }
+        for left in &report.left {
+            eprintln!("{left}");
+        }
+        for refused in &report.refused {
+            eprintln!("not done: {refused}");
+        }
+        if !report.is_clean() {
+            return Err(Failure::other(format!(
+                "cleanup: {} APIs are left in Tyk, {} objects were not cleaned up; see above, mend it, and run it again",
+                report.left.len(),
+                report.refused.len()
+            )));
+        }
+    }
     Ok(())
 }
 
@@ -118,4 +199,11 @@ async fn pass(client: &Client, scope: &Api<GarageBucket>, freed: &mut usize) -> 
             _ => return again.map_or(Ok(()), Err),
         }
     }
+}
+
+/// How Tyk is reached. Its clients follow; until then only what holds objects can be taken off.
+async fn way(_: &CleanupArgs, _: &Client) -> Result<tyk::Way, Failure> {
+    Err(Failure::usage(
+        "cleanup: this build cannot delete APIs from Tyk yet; use --keep-apis",
+    ))
 }

@@ -316,12 +316,31 @@ async fn what_became_invalid_can_still_be_finished() {
             let mut whole = stage.get("GarageBucket", name).await?.unwrap();
             whole["metadata"]["annotations"] = json!({"touched": "yes"});
             stage.put("scenario", &whole).await?;
-            // And a change of the spec that leaves it invalid does not
-            let change = stage
+            // And so does a change of what the rules have no say in
+            stage
                 .merge("GarageBucket", name, edit(json!({"quotas": {"maxObjects": 3}})))
+                .await?;
+            // And a change of what it judges, which leaves it invalid, does not
+            let exposure = match *name {
+                // What guards have refused since may stay; what is new must fit.
+                "guards" => {
+                    let fits = json!({"hostnames": ["www.example.net", "www.example.com"], "ingress": {"ingressClassName": "x"}});
+                    stage.merge("GarageBucket", name, edit(json!({ "websiteExposure": fits }))).await?;
+                    json!({"hostnames": ["www.example.net", "new.example.net"]})
+                }
+                _ => json!({"hostnames": ["www.example.com"]}),
+            };
+            let change = stage
+                .merge("GarageBucket", name, edit(json!({ "websiteExposure": exposure })))
                 .await;
             let refused = change.unwrap_err().to_string();
             assert!(refused.contains("spec."), "{name}: {refused}");
+            if *name == "guards" {
+                assert!(
+                    refused.contains("hostnames: new.example.net: not allowed here"),
+                    "{refused}"
+                );
+            }
             // And it can be deleted, and whoever holds it can let go
             stage.delete("GarageBucket", name).await?;
             let dying = stage.get("GarageBucket", name).await?.unwrap();

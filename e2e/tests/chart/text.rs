@@ -83,11 +83,44 @@ fn each_toggle_brings_its_rights_and_nothing_else() {
         .map(str::to_owned),
     );
     assert_eq!(more("garageBuckets.enabled=true"), buckets);
+    // Gateway API on Tyk: reads what the model is made of, writes status, and the metadata of classes and routes
+    let gateway_api = |resource: &str| format!("gateway.networking.k8s.io/{resource}");
+    let tyk_io = |resource: &str| format!("tyk.tyk.io/{resource}");
+    let seen = ["list", "watch"];
+    let mut tyk = BTreeSet::new();
+    for kind in ["gatewayclasses", "gateways", "httproutes", "referencegrants"] {
+        tyk.extend(of(&gateway_api(kind), &seen));
+        tyk.extend(seen.map(|v| format!("{v} {crd} {kind}.gateway.networking.k8s.io")));
+    }
+    for kind in [
+        "gatewayclasses",
+        "gatewayclasses/status",
+        "gateways/status",
+        "httproutes",
+        "httproutes/status",
+    ] {
+        tyk.extend(of(&gateway_api(kind), &["patch"]));
+    }
+    let mut definitions = of(&tyk_io("tykoasapidefinitions"), &seen);
+    definitions.extend(of(&tyk_io("tykoasapidefinitions/status"), &["patch"]));
+    definitions.extend(seen.map(|v| format!("{v} {crd} tykoasapidefinitions.tyk.tyk.io")));
+    tyk.extend(definitions.clone());
+    tyk.extend(of(&tyk_io("operatorcontexts"), &seen));
+    tyk.extend(seen.map(|v| format!("{v} {crd} operatorcontexts.tyk.tyk.io")));
+    tyk.extend(of("/services", &seen));
+    tyk.extend(of("discovery.k8s.io/endpointslices", &seen));
+    for kind in ["/secrets", "/configmaps"] {
+        tyk.extend(of(kind, &["get", "list", "watch"]));
+    }
+    assert_eq!(more("tyk.enabled=true"), tyk);
+    // Definitions alone: what is said while Tyk is off
+    assert_eq!(more("tyk.definitions=true"), definitions);
     // And no rule has a wildcard
     let everything = render(&[
         "ingress.enabled=true",
         "gatewayAPI.enabled=true",
         "garageBuckets.enabled=true",
+        "tyk.enabled=true",
     ])
     .unwrap();
     for kind in ["Role", "ClusterRole"] {
@@ -179,6 +212,13 @@ fn wrong_values_are_refused_by_name() {
             "metrics.service",
         ),
         (&["image.digest=sha256:12"][..], "digest"),
+        (
+            &["tyk.enabled=true", "watchNamespaces={a}"][..],
+            "tyk.enabled needs all namespaces",
+        ),
+        (&["tyk.definitions=perhaps"][..], "definitions"),
+        (&["tyk.controllerName=no-domain"][..], "controllerName"),
+        (&["tyk.clusterId=a b"][..], "clusterId"),
     ] {
         let error = render(sets).unwrap_err();
         assert!(error.contains(word), "{sets:?}: {error}");
@@ -186,7 +226,7 @@ fn wrong_values_are_refused_by_name() {
     // And the chart is sound as it is, and with everything on
     let chart = chart().display().to_string();
     helm(&["lint", "--strict", &chart]).unwrap();
-    let everything = "ingress.enabled=true,gatewayAPI.enabled=true,garageBuckets.enabled=true,replicaCount=2,\
+    let everything = "ingress.enabled=true,gatewayAPI.enabled=true,garageBuckets.enabled=true,tyk.enabled=true,replicaCount=2,\
         serviceMonitor.enabled=true,prometheusRule.enabled=true,grafanaDashboard.enabled=true,networkPolicy.enabled=true,\
         extraCA.configMapName=ca,otel.endpoint=http://collector:4317,guards.allowedHostnameSuffixes={example.org}";
     helm(&["lint", "--strict", &chart, "--set", everything]).unwrap();
@@ -422,6 +462,10 @@ fn settings_become_variables_and_files() {
         [53, 443, 3903, 4318, 6443].into()
     );
     assert_eq!(
+        ports(&["tyk.enabled=true", "networkPolicy.tykPorts={3000}"]),
+        [53, 443, 3000, 6443].into()
+    );
+    assert_eq!(
         ports(&["otel.endpoint=https://collector"]),
         [53, 443, 6443].into()
     );
@@ -429,6 +473,78 @@ fn settings_become_variables_and_files() {
         ports(&["otel.endpoint=http://collector"]),
         [53, 80, 443, 6443].into()
     );
+}
+
+#[test]
+fn each_clean_up_has_its_moment_and_its_rights() {
+    if !switched_on("each_clean_up_has_its_moment_and_its_rights") {
+        return;
+    }
+    // Given everything on, then each Job comes at its time with its account, and one that fails stays to be read
+    let job = |sets: &[&str], name: &str| -> Option<Value> {
+        let objects = render(sets).unwrap();
+        let here = objects
+            .iter()
+            .find(|o| o["kind"] == "Job" && o["metadata"]["name"] == name);
+        here.cloned()
+    };
+    let on = ["garageBuckets.enabled=true", "tyk.enabled=true"];
+    for (name, when, args) in [
+        (
+            "routewright-cleanup",
+            "post-delete",
+            json!(["cleanup", "--garage"]),
+        ),
+        (
+            "routewright-tyk-cleanup",
+            "pre-delete",
+            json!([
+                "cleanup",
+                "--tyk",
+                "--stop-deployment=routewright",
+                "--after-pods=app.kubernetes.io/name=routewright,app.kubernetes.io/instance=routewright,routewright.dev/tyk=true"
+            ]),
+        ),
+    ] {
+        let job = job(&on, name).unwrap();
+        let annotations = &job["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], when);
+        assert_eq!(
+            annotations["helm.sh/hook-delete-policy"],
+            "before-hook-creation,hook-succeeded"
+        );
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["args"], args, "{name}");
+        assert_eq!(pod["serviceAccountName"], name);
+    }
+    // And the Pods that the second waits for have the label
+    let labels = |sets: &[&str]| {
+        let objects = render(sets).unwrap();
+        let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+        deployment["spec"]["template"]["metadata"]["labels"]["routewright.dev/tyk"].clone()
+    };
+    assert_eq!((labels(&on), labels(&[])), (json!("true"), Value::Null));
+    // When the APIs are to stay, then the Job has neither a word on Tyk nor a right to read a Secret
+    let keep = ["tyk.enabled=true", "tyk.keepApis=true"];
+    let kept = job(&keep, "routewright-tyk-cleanup").unwrap();
+    assert_eq!(
+        kept["spec"]["template"]["spec"]["containers"][0]["args"][2],
+        "--keep-apis"
+    );
+    let rights: BTreeSet<String> = render(&keep)
+        .unwrap()
+        .iter()
+        .filter(|o| o["kind"] == "ClusterRole" && o["metadata"]["name"] == "routewright.ns1-tyk-cleanup")
+        .flat_map(|role| crate::release::rights(role, "/"))
+        .collect();
+    let expected = ["gatewayclasses", "httproutes"]
+        .iter()
+        .flat_map(|kind| ["list", "patch"].map(|verb| format!("{verb} gateway.networking.k8s.io/{kind}")));
+    assert_eq!(rights, expected.collect());
+    // And without the switch, or without the controller, there is none
+    for sets in [&["tyk.enabled=true", "tyk.cleanupOnUninstall=false"][..], &[]] {
+        assert_eq!(job(sets, "routewright-tyk-cleanup"), None, "{sets:?}");
+    }
 }
 
 #[test]

@@ -1,17 +1,9 @@
 //! `routewright cleanup --garage` on the in-process API server: whose finalizer goes, and what is left alone.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 
-mod support;
-
+use crate::support::{OPERATOR, server};
 use reconcile_kit::testing::{ApiServer, Fault, Matcher, Times, Verb};
 use routewright::cli::cleanup::free;
 use serde_json::{Value, json};
-use support::{OPERATOR, server};
 
 const OURS: &str = "routewright.dev/garage-bucket";
 const THEIRS: &str = "example.org/theirs";

@@ -27,6 +27,7 @@ use crate::{
     garage::{access::Access, controllers as garage},
     ground::Ground,
     telemetry::exposures::Exposures,
+    tyk::controllers as tyk,
 };
 
 /// Value of `app.kubernetes.io/managed-by` on everything that the operator makes.
@@ -58,6 +59,8 @@ pub struct Options {
     pub extra_ca: Option<Vec<u8>>,
     /// `--allowed-hostname-suffixes` and its sisters
     pub guards: Guards,
+    /// `--enable-tyk` and its sisters
+    pub tyk: tyk::Options,
 }
 
 /// The Lease of an installation.
@@ -109,6 +112,7 @@ pub struct App {
     pub metrics: Metrics,
     _exposure: exposure::Running,
     _garage: Vec<ListenGuard>,
+    _tyk: tyk::Running,
     _counted: ListenGuard,
 }
 
@@ -175,6 +179,7 @@ impl App {
             options.extra_ca.as_deref(),
             access,
         )?;
+        let tyk = tyk::add(&ground, &options.tyk);
         Ok(Self {
             hub,
             presence,
@@ -183,6 +188,7 @@ impl App {
             metrics,
             _exposure: exposure,
             _garage: garage,
+            _tyk: tyk,
             _counted: counted,
         })
     }
@@ -216,7 +222,9 @@ impl App {
 /// Kinds whose presence is followed. What a flag switches off is not looked at: the flag alone decides.
 fn kinds(options: &Options) -> Vec<(reconcile_kit::ApiKind, Origin)> {
     let optional = |on: bool, origin: Origin| if on { origin } else { Origin::Always };
-    vec![
+    let mut kinds = tyk::kinds(&options.tyk);
+    // Of two entries for one kind the first counts: what one feature needs is followed for all.
+    kinds.extend([
         (BUCKETS, Origin::Crd),
         (CLUSTERS, Origin::Crd),
         (GRANTS, Origin::Crd),
@@ -228,7 +236,8 @@ fn kinds(options: &Options) -> Vec<(reconcile_kit::ApiKind, Origin)> {
             ExposureKind::HttpRoute.api(),
             optional(options.enable_gateway_api, Origin::Crd),
         ),
-    ]
+    ]);
+    kinds
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::app::{self, App, METRICS_PREFIX, Options};
 use crate::exposure::tenancy::{self, Guards};
 use crate::garage::admin::AdminHttp;
 use crate::telemetry::traces::{Traces, environment};
+use crate::tyk::{self, controllers};
 
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
@@ -32,6 +33,24 @@ pub struct RunArgs {
     /// Manage buckets in Garage too. Off: another operator does, and only exposure is done here.
     #[arg(long, env = "ENABLE_GARAGE_BUCKETS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_garage_buckets: bool,
+
+    /// Serve GatewayClasses, Gateways and HTTPRoutes of --tyk-controller-name by Tyk. Off: none is looked at for Tyk. Not
+    /// together with --watch-namespaces.
+    #[arg(long, env = "ENABLE_TYK", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub enable_tyk: bool,
+
+    /// Report on TykOasApiDefinitions with targetRefs, also while --enable-tyk is off or Gateway API is not served; off:
+    /// they are never touched. Left out: as --enable-tyk.
+    #[arg(long, env = "ENABLE_TYK_DEFINITIONS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub enable_tyk_definitions: Option<bool>,
+
+    /// GatewayClasses with this controllerName are served by Tyk.
+    #[arg(long, env = "TYK_CONTROLLER_NAME", value_name = "NAME", default_value = tyk::CONTROLLER_NAME)]
+    pub tyk_controller_name: String,
+
+    /// Which cluster this is, in the owner key of every API in Tyk. Left out: the uid of the namespace kube-system.
+    #[arg(long, env = "TYK_CLUSTER_ID", value_name = "ID")]
+    pub tyk_cluster_id: Option<String>,
 
     /// Namespaces to look at, separated by commas; empty for all.
     #[arg(
@@ -157,6 +176,13 @@ impl RunArgs {
                 self.cluster_domain
             )));
         }
+        let tyk = self.tyk()?;
+        if tyk.enabled && !namespaces.is_empty() {
+            return Err(Failure::usage(
+                "--watch-namespaces: not together with --enable-tyk: GatewayClasses live in no namespace, and routes of all \
+                 namespaces share the hosts and paths of one Tyk. Leave it out, or run a second installation for Tyk",
+            ));
+        }
         Ok(Options {
             enable_ingress: self.enable_ingress,
             enable_gateway_api: self.enable_gateway_api,
@@ -172,6 +198,42 @@ impl RunArgs {
             pod: self.pod_name.clone(),
             extra_ca: self.extra_ca()?,
             guards: self.guards()?,
+            tyk,
+        })
+    }
+
+    fn tyk(&self) -> Result<controllers::Options, Failure> {
+        // As the CRD of GatewayClass wants it.
+        let name = &self.tyk_controller_name;
+        let (domain, path) = name.split_once('/').unwrap_or((name, ""));
+        let fits = |c: u8| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c);
+        if !domain.split('.').all(is_label) || path.is_empty() || !path.bytes().all(fits) || name.len() > 253
+        {
+            return Err(Failure::usage(format!(
+                "--tyk-controller-name {name:?}: must be a domain and a path, such as {}",
+                tyk::CONTROLLER_NAME
+            )));
+        }
+        let cluster = self
+            .tyk_cluster_id
+            .as_deref()
+            .map(str::trim)
+            .filter(|id| !id.is_empty());
+        if let Some(id) = cluster
+            && (id.len() > 253 || !id.bytes().all(|c| c.is_ascii_graphic()))
+        {
+            return Err(Failure::usage(format!(
+                "--tyk-cluster-id {id:?}: must be at most 253 printable ASCII characters without blanks"
+            )));
+        }
+        Ok(controllers::Options {
+            enabled: self.enable_tyk,
+            definitions: self.enable_tyk_definitions.unwrap_or(self.enable_tyk),
+            settings: tyk::Settings {
+                controller_name: name.clone(),
+                cluster_domain: self.cluster_domain.clone(),
+            },
+            cluster: cluster.map(str::to_owned),
         })
     }
 
@@ -253,6 +315,8 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         ingress = options.enable_ingress,
         gateway_api = options.enable_gateway_api,
         garage_buckets = options.enable_garage_buckets,
+        tyk = options.tyk.enabled,
+        tyk_definitions = options.tyk.definitions,
         traces = traces.as_ref().map(|traces| traces.endpoint.as_str()),
         "routewright starts"
     );

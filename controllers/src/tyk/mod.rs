@@ -6,6 +6,10 @@
 //! `client` speaks to Tyk, `sync` keeps Tyk in step. Contract: design page on Tyk.
 
 pub mod client;
+pub mod controllers;
+pub mod definition;
+pub mod gateway;
+pub mod gatewayclass;
 pub mod httproute;
 pub mod model;
 pub mod objects;

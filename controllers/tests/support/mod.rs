@@ -41,6 +41,7 @@ pub fn options() -> Options {
         pod: Some("pod-1".into()),
         extra_ca: None,
         guards: Guards::default(),
+        tyk: Default::default(),
     }
 }
 

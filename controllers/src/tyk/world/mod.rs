@@ -9,9 +9,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use kube::Resource;
-use reconcile_kit::runtime::Handle;
+use kube::{Client, Resource};
+use reconcile_kit::runtime::{Handle, WatchHub, hub::WatchGuard};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Settings,
@@ -20,11 +21,16 @@ use super::{
     verdict::{Changes, ClassVerdict, DefinitionVerdict, GatewayVerdict, RouteVerdict},
 };
 
+mod contents;
+mod feed;
 mod state;
 pub mod watched;
+pub mod watches;
 
+use feed::Feed;
 use state::State;
 pub use watched::{Watched, WatchedClass, WatchedDefinition, WatchedGateway, WatchedRoute};
+use watches::Watches;
 
 /// What is known about an object's answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,13 +60,55 @@ struct Inner {
     cluster: Mutex<Option<String>>,
 }
 
-/// The kinds that controllers write to.
+/// Caches of the kinds that controllers write to.
 #[derive(Clone, Debug)]
-pub(super) struct Caches {
-    pub(super) classes: Handle<WatchedClass>,
-    pub(super) gateways: Handle<WatchedGateway>,
-    pub(super) routes: Handle<WatchedRoute>,
-    pub(super) definitions: Handle<WatchedDefinition>,
+pub struct Caches {
+    /// GatewayClasses
+    pub classes: Handle<WatchedClass>,
+    /// Gateways
+    pub gateways: Handle<WatchedGateway>,
+    /// HTTPRoutes
+    pub routes: Handle<WatchedRoute>,
+    /// TykOasApiDefinitions
+    pub definitions: Handle<WatchedDefinition>,
+}
+
+/// What feeds a world. Cheap to clone.
+#[derive(Clone)]
+pub struct Feeding {
+    feed: Arc<tokio::sync::Mutex<Feed>>,
+    watches: Watches,
+}
+
+impl fmt::Debug for Feeding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feeding").finish_non_exhaustive()
+    }
+}
+
+impl Feeding {
+    /// Starts every watch, and keeps them running until the guards are dropped.
+    pub fn start(&self) -> Vec<WatchGuard> {
+        self.watches.start()
+    }
+
+    /// Feeds the world until `stop`; `running` is called when answers can be given. Afterwards nothing may be concluded
+    /// until it runs again.
+    pub async fn run(&self, stop: CancellationToken, running: impl FnOnce()) {
+        let mut feed = self.feed.lock().await;
+        let ready = feed.world().ready();
+        let told = async {
+            ready.await;
+            running();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = feed.run() => {}
+            () = told => {}
+        }
+        feed.close();
+    }
 }
 
 impl fmt::Debug for World {
@@ -82,6 +130,24 @@ impl World {
             caches,
             cluster: Mutex::new(cluster),
         }))
+    }
+
+    /// A world that is fed from the cluster, once its feeding runs. `cluster`: what the flag says.
+    pub fn of_cluster(
+        hub: &WatchHub,
+        client: Client,
+        settings: Settings,
+        cluster: Option<String>,
+    ) -> (Self, Feeding, Caches) {
+        let watches = Watches::new(hub);
+        let caches = watches.own.clone();
+        let world = Self::new(settings, cluster, Some(caches.clone()));
+        let feed = Feed::new(world.clone(), client, watches.clone());
+        let feeding = Feeding {
+            feed: Arc::new(tokio::sync::Mutex::new(feed)),
+            watches,
+        };
+        (world, feeding, caches)
     }
 
     /// A world that knows what these events say, and hears nothing else: for tests of who asks.

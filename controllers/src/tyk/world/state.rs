@@ -56,8 +56,6 @@ fn names(changes: &Changes, kind: Kind, key: &Key) -> bool {
     }
 }
 
-// The feed uses the rest.
-#[allow(dead_code)]
 impl State {
     pub(super) fn new(model: Model) -> Self {
         Self {
@@ -111,7 +109,17 @@ impl State {
     /// From now on answers are given; tells whom to wake: whose answer changed, and whose answer hangs on nothing any
     /// more.
     pub(super) fn publish(&mut self) -> Changes {
-        self.open = true;
+        if !std::mem::replace(&mut self.open, true) {
+            // Answers that are as they were before may stand in no status any more.
+            let model = &self.model;
+            let all = Changes {
+                classes: model.classes().map(|(name, _)| name.to_owned()).collect(),
+                gateways: model.gateways().map(|(key, _)| key.clone()).collect(),
+                routes: model.routes().map(|(key, _)| key.clone()).collect(),
+                definitions: model.definitions().map(|(key, _)| key.clone()).collect(),
+            };
+            join(&mut self.withheld, all);
+        }
         let mut hanging = Changes::default();
         for (kind, key) in &self.unknown {
             join(&mut hanging, self.model.depends(*kind, key));

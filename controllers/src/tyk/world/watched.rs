@@ -142,10 +142,16 @@ pub struct Watched<M> {
     // Text: a tree of a route's status takes several times the memory, and is looked at seldom.
     status: Option<Box<str>>,
     content: Arc<Mutex<Option<Content>>>,
+    targets: bool,
     marker: PhantomData<fn() -> M>,
 }
 
 impl<M> Watched<M> {
+    /// It is a definition with targetRefs.
+    pub fn has_targets(&self) -> bool {
+        self.targets
+    }
+
     /// What the model is to be told. Given once; `None` afterwards, and for kinds that show their metadata only.
     pub fn take(&self) -> Option<Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -196,6 +202,7 @@ impl<M> Clone for Watched<M> {
             conditions: self.conditions.clone(),
             status: self.status.clone(),
             content: Arc::clone(&self.content),
+            targets: self.targets,
             marker: PhantomData,
         }
     }
@@ -245,11 +252,19 @@ impl<'de, M: Marker> Deserialize<'de> for Watched<M> {
             .get("status")
             .filter(|status| M::STATUS && !status.is_null());
         let content = M::decode(&value).map(|object| object.map(Box::new)).transpose();
+        let targets = match &content {
+            Some(Ok(object)) => match &**object {
+                Object::TykOasApiDefinition(definition) => !definition.targets.is_empty(),
+                _ => false,
+            },
+            _ => false,
+        };
         Ok(Self {
             metadata,
             conditions: status.map(conditions).unwrap_or_default(),
             status: status.map(|status| status.to_string().into()),
             content: Arc::new(Mutex::new(content)),
+            targets,
             marker: PhantomData,
         })
     }

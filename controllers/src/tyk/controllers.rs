@@ -1,0 +1,326 @@
+//! Joins Gateway API on Tyk with the framework: what is watched while which APIs are served, which answers wake whom,
+//! which layers get which seams. No decision.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use reconcile_kit::{
+    ApiKind, BoxReconcile, Planner,
+    events::KubeEvents,
+    layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
+    owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
+    owner::KubeOwnerWriter,
+    runtime::{
+        ControllerSpec, Handle, Origin, Triggers,
+        controller::Forget,
+        hub::{Cached, ListenGuard},
+        run_controller,
+        supervisor::Unit,
+        triggers::on_change_of_self,
+    },
+    stack::{External, Parts},
+    status::StatusContract,
+    status_writer::KubeStatusWriter,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    Settings,
+    definition::{self, DefinitionPlanner},
+    gateway::{self, GatewayPlanner},
+    gatewayclass::{self, ClassPlanner, InUse},
+    objects::Key,
+    world::{
+        Caches, World,
+        watched::{DEFINITIONS, Marker, Watched},
+        watches::REQUIRED,
+    },
+};
+use crate::ground::{Ground, PREFIX};
+
+/// Feature of everything but definitions.
+pub const FEATURE: &str = "enable-tyk";
+/// Feature of definitions.
+pub const DEFINITIONS_FEATURE: &str = "enable-tyk-definitions";
+/// Name of the unit that feeds the model.
+pub const WORLD: &str = "tyk-world";
+/// A Gateway's status is written no more often than this: its counts of routes change in bursts.
+const PACE: Duration = Duration::from_millis(500);
+
+/// What the operator is started with, as far as Tyk is concerned.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `--enable-tyk`
+    pub enabled: bool,
+    /// `--enable-tyk-definitions`
+    pub definitions: bool,
+    /// `--tyk-controller-name` and `--cluster-domain`
+    pub settings: Settings,
+    /// `--tyk-cluster-id`
+    pub cluster: Option<String>,
+}
+
+/// Kinds whose presence decides when these controllers run. None, and so no request, while the flags are off.
+pub fn kinds(options: &Options) -> Vec<(ApiKind, Origin)> {
+    let kinds: &[ApiKind] = match (options.enabled, options.definitions) {
+        (true, _) => &REQUIRED,
+        (false, true) => &[DEFINITIONS],
+        (false, false) => &[],
+    };
+    kinds.iter().map(|kind| (*kind, Origin::Crd)).collect()
+}
+
+/// Keeps what the controllers hear through.
+pub struct Running {
+    _listening: Vec<ListenGuard>,
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+/// Puts the controllers under supervision.
+pub fn add(ground: &Ground, options: &Options) -> Running {
+    let mut running = Running {
+        _listening: Vec::new(),
+        _tasks: Vec::new(),
+    };
+    if !options.enabled {
+        // Told in /readyz?verbose; nothing is looked at.
+        let names = [WORLD, ClassPlanner::NAME, GatewayPlanner::NAME];
+        for name in names {
+            ground.supervisor.add(off(name, FEATURE));
+        }
+        if options.definitions {
+            let caches = Caches::new(&ground.hub);
+            definitions(ground, &caches, None, &mut running);
+        } else {
+            ground
+                .supervisor
+                .add(off(DefinitionPlanner::NAME, DEFINITIONS_FEATURE));
+        }
+        return running;
+    }
+    let (world, feeding, caches) = World::of_cluster(
+        &ground.hub,
+        ground.client.clone(),
+        options.settings.clone(),
+        options.cluster.clone(),
+    );
+    let starts = feeding.clone();
+    ground.supervisor.add(
+        Unit::new(WORLD, move |start| {
+            let feeding = feeding.clone();
+            async move {
+                let stop = start.stop.clone();
+                feeding.run(stop, || start.running()).await;
+            }
+            .boxed()
+        })
+        .features(&[FEATURE])
+        .requires(&REQUIRED)
+        // Followers keep the model warm.
+        .without_lease()
+        .warm(move || starts.start()),
+    );
+
+    let triggers = Triggers::new(ground.metrics.queue(ClassPlanner::NAME));
+    let wake = triggers.clone();
+    world.listen(Box::new(move |changes| {
+        changes.classes.iter().for_each(|name| wake.push_name(None, name));
+    }));
+    let external = External {
+        effects: Arc::new(InUse),
+        finalizer: gatewayclass::FINALIZER,
+        // It comes and goes with Gateways: the effects put it on.
+        wanted: (|_| false) as fn(&_) -> bool,
+        writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
+        manager: gatewayclass::CONTRACT.manager,
+    };
+    let (parts, forget) = parts(ground, ClassPlanner(world.clone()), gatewayclass::CONTRACT, None);
+    let stack = parts.stack_with(external);
+    let unit = unit(
+        ground,
+        ClassPlanner::NAME,
+        &caches.classes,
+        triggers,
+        stack,
+        forget,
+        Some(&world),
+    );
+    ground
+        .supervisor
+        .add(unit.features(&[FEATURE]).requires(&REQUIRED));
+
+    let triggers = Triggers::new(ground.metrics.queue(GatewayPlanner::NAME));
+    world.listen(wake_named(&triggers, |changes| &changes.gateways));
+    let (parts, forget) = self::parts(
+        ground,
+        GatewayPlanner(world.clone()),
+        gateway::CONTRACT,
+        Some(PACE),
+    );
+    let unit = self::unit(
+        ground,
+        GatewayPlanner::NAME,
+        &caches.gateways,
+        triggers,
+        parts.stack(),
+        forget,
+        Some(&world),
+    );
+    ground
+        .supervisor
+        .add(unit.features(&[FEATURE]).requires(&REQUIRED));
+
+    // HTTPRoutes: the controller of `httproute` joins here, with `&world`, `&caches.routes`, and `wake_named` on
+    // `changes.routes`.
+
+    if options.definitions {
+        definitions(ground, &caches, Some(&world), &mut running);
+    } else {
+        ground
+            .supervisor
+            .add(off(DefinitionPlanner::NAME, DEFINITIONS_FEATURE));
+    }
+    running
+}
+
+fn definitions(ground: &Ground, caches: &Caches, world: Option<&World>, running: &mut Running) {
+    let triggers = Triggers::new(ground.metrics.queue(DefinitionPlanner::NAME));
+    let objects = caches.definitions.clone();
+    // What changes while there is no answer is looked at too: then that is what has to be said.
+    running
+        ._listening
+        .push(objects.listen(on_change_of_self(&triggers, |old, new| new.differs(old))));
+    if let Some(world) = world {
+        world.listen(wake_named(&triggers, |changes| &changes.definitions));
+    }
+    let (all, wake, mut changed) = (objects.clone(), triggers.clone(), ground.presence.changed());
+    running
+        ._tasks
+        .push(AbortOnDropHandle::new(tokio::spawn(async move {
+            while changed.changed().await.is_ok() {
+                wake.push_all(&all.store());
+            }
+        })));
+    let planner = DefinitionPlanner {
+        world: world.cloned(),
+        presence: ground.presence.clone(),
+    };
+    let (parts, forget) = parts(ground, planner, definition::CONTRACT, None);
+    let unit = unit(
+        ground,
+        DefinitionPlanner::NAME,
+        &objects,
+        triggers,
+        parts.stack(),
+        forget,
+        None,
+    );
+    ground
+        .supervisor
+        .add(unit.features(&[DEFINITIONS_FEATURE]).requires(&[DEFINITIONS]));
+}
+
+/// Wakes the objects that a change names.
+pub(super) fn wake_named<M: Marker>(
+    triggers: &Triggers<Watched<M>>,
+    named: fn(&super::verdict::Changes) -> &std::collections::BTreeSet<Key>,
+) -> super::world::Told {
+    let triggers = triggers.clone();
+    Box::new(move |changes| {
+        for key in named(changes) {
+            triggers.push_name(Some(&key.namespace), &key.name);
+        }
+    })
+}
+
+/// A unit that never runs.
+fn off(name: &'static str, feature: &'static str) -> Unit {
+    Unit::new(name, |_| std::future::ready(()).boxed())
+        .features(match feature {
+            FEATURE => &[FEATURE],
+            _ => &[DEFINITIONS_FEATURE],
+        })
+        .enabled(false)
+}
+
+/// No children: every look is a mistake.
+struct Childless;
+
+impl ChildCache for Childless {
+    fn child(&self, _: &ApiKind, _: &str, _: &str) -> Lookup {
+        Lookup::NotReady
+    }
+}
+
+/// The parts of a controller without children, and what forgets an object.
+pub(super) fn parts<P>(
+    ground: &Ground,
+    planner: P,
+    contract: StatusContract,
+    pace: Option<Duration>,
+) -> (Parts<P>, Forget)
+where
+    P: Planner,
+{
+    let manager = contract.manager;
+    let events = KubeEvents::new(ground.client.clone(), manager, ground.pod.clone());
+    let writer = KubeStatusWriter(ground.client.clone());
+    let reporting = Reporting::new(contract, Arc::new(writer), Arc::new(events));
+    let reporting = Arc::new(match pace {
+        Some(least) => reporting.paced(least),
+        None => reporting,
+    });
+    let backoff = Backoff::default();
+    let parts = Parts {
+        planner: Arc::new(planner),
+        features: Arc::new([]),
+        presence: Arc::new(ground.presence.clone()),
+        metadata: Arc::new(OperatorMetadata::default()),
+        owned: Arc::new(Owned {
+            manager: manager.into(),
+            prefix: PREFIX.into(),
+            cache: Arc::new(Childless),
+            writer: Arc::new(KubeChildWriter::new(ground.client.clone(), manager)),
+            memory: WriteMemory::default(),
+            metrics: ground.metrics.clone(),
+            squatters: None,
+        }),
+        reporting: Arc::clone(&reporting),
+        lease: Arc::clone(&ground.lease),
+        metrics: ground.metrics.clone(),
+        backoff: backoff.clone(),
+    };
+    let forget = Arc::new(move |namespace: &str, name: &str| {
+        backoff.forget(namespace, name);
+        reporting.forget(namespace, name);
+    });
+    (parts, forget)
+}
+
+/// A unit that reconciles what `triggers` name; it starts when the world can answer, if there is one to wait for.
+pub(super) fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
+    ground: &Ground,
+    name: &'static str,
+    objects: &Handle<K>,
+    triggers: Triggers<K>,
+    stack: BoxReconcile<K>,
+    forget: Forget,
+    world: Option<&World>,
+) -> Unit {
+    let (objects, concurrency, world) = (objects.clone(), ground.concurrency, world.cloned());
+    let warm = objects.clone();
+    Unit::new(name, move |start| {
+        let mut spec = ControllerSpec::new(name, objects.clone(), triggers.clone(), stack.clone());
+        spec.forget = Some(Arc::clone(&forget));
+        spec.concurrency = concurrency;
+        if let Some(world) = &world {
+            spec.waits = vec![world.ready().boxed()];
+        }
+        async move {
+            let stop = start.stop.clone();
+            run_controller(spec, stop, || start.running()).await;
+        }
+        .boxed()
+    })
+    .warm(move || vec![warm.start()])
+}

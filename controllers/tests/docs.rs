@@ -16,6 +16,7 @@ use std::{
 use clap::CommandFactory;
 use routewright::cli::Cli;
 use routewright::exposure::status::{CONDITION, Reason};
+use routewright::tyk::httproute::ledger;
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(path)
@@ -179,6 +180,7 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
     );
     // and no other, but for what the controllers add to the model's answers
     let added: BTreeSet<String> = TYK_EVENTS.map(str::to_owned).into();
+    assert!(added.is_subset(&explained), "{added:?}");
     let types: BTreeSet<String> = TYPES.map(str::to_owned).into();
     let more: Vec<_> = explained
         .difference(&known)
@@ -191,7 +193,12 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
 }
 
 /// Events of the controller of HTTPRoutes.
-const TYK_EVENTS: [&str; 3] = ["CertUploadFailed", "DeletionFailed", "CleanupBlocked"];
+const TYK_EVENTS: [&str; 4] = [
+    ledger::CERT_UPLOAD_FAILED,
+    ledger::DELETION_FAILED,
+    ledger::CLEANUP_BLOCKED,
+    ledger::DRIFT_MENDED,
+];
 
 #[test]
 fn every_event_is_explained_and_no_other() {

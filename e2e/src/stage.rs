@@ -39,6 +39,7 @@ fn resource(kind: &str) -> ApiResource {
         "Ingress" | "IngressClass" => ("networking.k8s.io", "v1"),
         "HTTPRoute" | "Gateway" | "GatewayClass" => ("gateway.networking.k8s.io", "v1"),
         "ReferenceGrant" => ("gateway.networking.k8s.io", "v1beta1"),
+        "OperatorContext" | "TykOasApiDefinition" => ("tyk.tyk.io", "v1alpha1"),
         "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
         "ClusterRole" | "Role" => ("rbac.authorization.k8s.io", "v1"),
         "Lease" => ("coordination.k8s.io", "v1"),

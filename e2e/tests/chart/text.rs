@@ -412,6 +412,22 @@ fn settings_become_variables_and_files() {
         .map(str::to_owned)
         .into()
     );
+    // Gateway API on Tyk: what is not said is left to the program
+    assert_eq!(more(&["tyk.enabled=true"]), ["ENABLE_TYK=true".to_owned()].into());
+    assert_eq!(
+        more(&[
+            "tyk.definitions=false",
+            "tyk.controllerName=a.example/tyk",
+            "tyk.clusterId=east"
+        ]),
+        [
+            "ENABLE_TYK_DEFINITIONS=false",
+            "TYK_CLUSTER_ID=east",
+            "TYK_CONTROLLER_NAME=a.example/tyk"
+        ]
+        .map(str::to_owned)
+        .into()
+    );
     // Guards: lists with commas
     assert_eq!(
         more(&[

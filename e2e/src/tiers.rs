@@ -214,8 +214,9 @@ fn prepare() -> Result<std::path::PathBuf> {
 
 /// Test programs of the controllers that need neither an API server nor anything else.
 fn pure(name: &str) -> bool {
-    matches!(name, "docs" | "translate" | "fuzz")
-        || (name.starts_with("tyk_") && name != "tyk_world" && !needs_programs(name))
+    let of_tyk =
+        name.starts_with("tyk_") && !matches!(name, "tyk_route" | "tyk_world") && !needs_programs(name);
+    of_tyk || matches!(name, "docs" | "translate" | "fuzz")
 }
 
 /// Test programs of the controllers that ask a real Garage or a real Tyk Gateway.
@@ -358,6 +359,7 @@ mod tests {
             has(&fake, "exposure") && has(&fake, "tyk_world") && !has(&fake, "support"),
             "{fake:?}"
         );
+        assert!(has(&fake, "tyk_route") && !has(&unit, "tyk_route"), "{unit:?}");
         assert!(
             has(&cluster, "garage_real") && has(&cluster, "tyk_gateway"),
             "{cluster:?}"

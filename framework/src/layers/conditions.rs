@@ -502,7 +502,7 @@ impl Reporting {
                     }
                     fresh
                 }
-                None if notes.is_empty() => Vec::new(),
+                // Also with nothing to say: what is said next is news, and not the first look.
                 None => {
                     let fresh = if written { notes.clone() } else { Vec::new() };
                     let first = Said {

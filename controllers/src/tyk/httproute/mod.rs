@@ -4,6 +4,12 @@
 //! what stands in status: all pure. `planner` asks the model, `effects` asks Tyk and patches the route. What a route
 //! *means* is decided in `model`, how Tyk is spoken to in `sync`.
 
+pub mod effects;
+pub mod entries;
 pub mod intent;
 pub mod ledger;
 pub mod memory;
+pub mod planner;
+
+pub use effects::Drive;
+pub use planner::{Known, RoutePlanner};

@@ -1,0 +1,321 @@
+//! The effects of `tyk-httproute`: remembers, hands the jobs in, and takes down what came of them. The order is what
+//! matters here: finalizer and memory before the first write, memory shortened after the confirmed delete.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::ResourceExt;
+use reconcile_kit::{
+    ErrorClass, Note, Outcome, ReconcileError, Request, Settled, Verdict,
+    events::{EventSink, reference},
+    layers::{
+        effects::Effects,
+        policy::{delay, jittered},
+    },
+    owner::{OwnerPatch, OwnerWrite},
+};
+use tokio::time::Instant;
+
+use super::{
+    intent::{Intent, Leftover, Task, intent},
+    ledger::Ledger,
+    memory::{ANNOTATION, tyk},
+    planner::{FINALIZER, Finding, Known, RoutePlanner, Said, Work},
+};
+use crate::tyk::{
+    client::{TykError, TykErrorClass},
+    objects::Key,
+    sync::{Contexts, Done, Job, Syncing},
+    verdict::Connection,
+    world::WatchedRoute,
+};
+
+/// How long it is believed what a context leads to: as long as a crowd of routes takes to be deleted at once.
+const BELIEVED: Duration = Duration::from_secs(2);
+
+/// Makes Tyk agree.
+pub struct Drive {
+    sync: Arc<dyn Syncing>,
+    contexts: Arc<dyn Contexts>,
+    world: Arc<dyn Known>,
+    events: Arc<dyn EventSink>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Runs in a row that left something to be done.
+    failures: HashMap<Key, u32>,
+    /// Routes that wait for a context, by context.
+    blocked: BTreeMap<Key, BTreeSet<Key>>,
+    believed: HashMap<Key, (Instant, Result<Arc<Connection>, TykError>)>,
+}
+
+impl Drive {
+    /// Through these.
+    pub fn new(
+        sync: Arc<dyn Syncing>,
+        contexts: Arc<dyn Contexts>,
+        world: Arc<dyn Known>,
+        events: Arc<dyn EventSink>,
+    ) -> Self {
+        Self {
+            sync,
+            contexts,
+            world,
+            events,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The route is gone: nothing is kept of it.
+    pub fn forget(&self, route: &Key) {
+        self.sync.forget(route);
+        self.world.failing(route, BTreeSet::new());
+        self.quiet(route);
+    }
+
+    /// Routes that wait until some context leads somewhere: worth a look when a context or a Secret changed.
+    pub fn blocked(&self) -> BTreeSet<Key> {
+        let mut state = self.state();
+        // Whoever asks knows of a change.
+        state.believed.clear();
+        state.blocked.values().flatten().cloned().collect()
+    }
+
+    fn quiet(&self, route: &Key) {
+        let mut state = self.state();
+        state.failures.remove(route);
+        state.blocked.retain(|_, routes| {
+            routes.remove(route);
+            !routes.is_empty()
+        });
+    }
+
+    /// When to look again.
+    fn outcome(&self, route: &Key, ledger: &Ledger) -> Outcome {
+        self.state().blocked.retain(|context, routes| {
+            if !ledger.blocked_on.contains(context) {
+                routes.remove(route);
+            }
+            !routes.is_empty()
+        });
+        let Some(class) = ledger.failure() else {
+            self.state().failures.remove(route);
+            return Outcome::Done;
+        };
+        let mut state = self.state();
+        for context in &ledger.blocked_on {
+            state
+                .blocked
+                .entry(context.clone())
+                .or_default()
+                .insert(route.clone());
+        }
+        let failures = state.failures.entry(route.clone()).or_default();
+        *failures = failures.saturating_add(1);
+        let failures = *failures;
+        Outcome::Failed {
+            class,
+            retry: delay(class, failures).map(|wait| jittered(wait, (route, failures))),
+        }
+    }
+
+    async fn task(&self, work: &Work, intent: &Intent, task: &Task) -> Done {
+        let job = Job {
+            owner: work.owner.clone(),
+            apis: task.apis.iter().map(|standing| standing.api.clone()).collect(),
+            remove: task.remove.iter().cloned().collect(),
+            certificates: task.certificates.iter().cloned().collect(),
+            // Who remembers more than is wanted died between remembering and writing, for all that can be known.
+            trusted: work.confirmed
+                && intent.leftovers.is_empty()
+                && task.remove.is_empty()
+                && task
+                    .apis
+                    .iter()
+                    .all(|standing| work.memory.has(&task.place, &standing.api.id)),
+        };
+        self.sync.submit(&task.connection, job).await
+    }
+
+    /// A way to the Tyk of a leftover; else what each context leads to instead.
+    async fn way(&self, leftover: &Leftover) -> Result<Arc<Connection>, Vec<(Key, TykError)>> {
+        let mut vain = Vec::new();
+        for context in &leftover.contexts {
+            match self.connection(context).await {
+                Ok(connection) if tyk(&connection) == leftover.tyk => return Ok(connection),
+                Ok(_) => {
+                    let why = "it leads to another Tyk now (its url or org is another)";
+                    vain.push((context.clone(), TykError::new(TykErrorClass::NoConnection, why)));
+                }
+                Err(error) => vain.push((context.clone(), error)),
+            }
+        }
+        Err(vain)
+    }
+
+    async fn connection(&self, context: &Key) -> Result<Arc<Connection>, TykError> {
+        if let Some((at, known)) = self.state().believed.get(context)
+            && at.elapsed() < BELIEVED
+        {
+            return known.clone();
+        }
+        let found = self.contexts.connection(context).await;
+        let mut state = self.state();
+        state.believed.retain(|_, (at, _)| at.elapsed() < BELIEVED);
+        state
+            .believed
+            .insert(context.clone(), (Instant::now(), found.clone()));
+        found
+    }
+
+    async fn leftover(&self, work: &Work, leftover: &Leftover, ledger: &mut Ledger) {
+        // What moves stays where it is until it stands at its new place.
+        let asked: BTreeSet<String> = leftover.remove.difference(&ledger.troubled).cloned().collect();
+        if asked.is_empty() {
+            return;
+        }
+        match self.way(leftover).await {
+            Err(vain) => {
+                let why: Vec<(Key, String, bool)> = vain
+                    .into_iter()
+                    .map(|(context, error)| {
+                        let passes = error.class != TykErrorClass::NoConnection;
+                        (context, error.message, passes)
+                    })
+                    .collect();
+                ledger.blocked(leftover, &asked, &why);
+            }
+            Ok(connection) => {
+                let job = Job {
+                    owner: work.owner.clone(),
+                    apis: Vec::new(),
+                    remove: asked.iter().cloned().collect(),
+                    certificates: Vec::new(),
+                    trusted: false,
+                };
+                let done = self.sync.submit(&connection, job).await;
+                ledger.leftover(leftover, &asked, &done);
+            }
+        }
+    }
+}
+
+/// The metadata of a route as this run knows it.
+struct Noted<'a> {
+    owner: &'a OwnerPatch,
+    finalizers: Vec<String>,
+    text: Option<String>,
+}
+
+impl Noted<'_> {
+    /// Makes annotation and finalizer say that this is remembered. One patch, and none if they say so already.
+    async fn note(&mut self, text: Option<String>) -> Result<(), ReconcileError> {
+        let has = self.finalizers.iter().any(|f| f == FINALIZER);
+        let wants = text.is_some();
+        if text == self.text && has == wants {
+            return Ok(());
+        }
+        if has != wants {
+            self.finalizers.retain(|f| f != FINALIZER);
+            if wants {
+                self.finalizers.push(FINALIZER.to_owned());
+            }
+        }
+        let mut annotations = BTreeMap::new();
+        if text != self.text {
+            annotations.insert(ANNOTATION.to_owned(), text.clone());
+        }
+        let write = OwnerWrite::Metadata {
+            finalizers: (has != wants).then(|| self.finalizers.clone()),
+            annotations,
+        };
+        self.owner.write(&write).await?;
+        self.text = text;
+        Ok(())
+    }
+}
+
+impl Effects<RoutePlanner> for Drive {
+    async fn perform(
+        &self,
+        request: &Request<WatchedRoute>,
+        mut settled: Settled<Finding>,
+        owner: &OwnerPatch,
+    ) -> Result<Settled<Finding>, ReconcileError> {
+        let Verdict::Report(Finding::Work(work)) = &settled.verdict else {
+            return Ok(settled);
+        };
+        let key = &work.owner.route;
+        let intent = intent(&work.wanted, work.memory.clone());
+        let mut noted = Noted {
+            owner,
+            finalizers: request.object.finalizers().to_vec(),
+            text: request
+                .object
+                .annotations()
+                .get(ANNOTATION)
+                .filter(|text| !text.is_empty())
+                .cloned(),
+        };
+        if !request.deleting && !intent.before.is_empty() {
+            noted.note(intent.before.text()).await?;
+        }
+        let mut ledger = Ledger::new(&intent);
+        let done =
+            futures::future::join_all(intent.tasks.iter().map(|task| self.task(work, &intent, task))).await;
+        for (task, done) in intent.tasks.iter().zip(&done) {
+            ledger.task(task, done);
+        }
+        for leftover in &intent.leftovers {
+            self.leftover(work, leftover, &mut ledger).await;
+        }
+        let about = reference(request.object.as_ref());
+        for note in &ledger.happened {
+            self.events.publish(&about, note).await;
+        }
+        if ledger.fenced {
+            return Err(ReconcileError::new(
+                ErrorClass::Shutdown,
+                "this process does not lead",
+            ));
+        }
+        let nothing_left = ledger.memory.is_empty();
+        if request.deleting && nothing_left {
+            // The layer that called takes the finalizer off.
+            settled.released = true;
+        } else {
+            noted.note(ledger.memory.text()).await?;
+        }
+        if nothing_left && !work.memory.is_empty() {
+            self.sync.forget(key);
+        }
+        self.world.failing(key, ledger.failing());
+        let outcome = self.outcome(key, &ledger);
+        let notices = work.notices.iter().map(|notice| Note {
+            warning: notice.warning,
+            reason: notice.reason.into(),
+            message: notice.message.clone(),
+        });
+        let said = Said {
+            controller: work.controller.clone(),
+            parents: work
+                .parents
+                .iter()
+                .map(|parent| (parent.parent.clone(), ledger.conditions(parent)))
+                .collect(),
+            notes: notices.chain(ledger.notes().iter().cloned()).collect(),
+            outcome,
+        };
+        settled.verdict = Verdict::Report(Finding::Said(Box::new(said)));
+        Ok(settled)
+    }
+}

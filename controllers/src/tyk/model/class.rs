@@ -7,14 +7,17 @@ use sha2::{Digest, Sha256};
 
 use super::{
     super::{
+        Settings,
         objects::{
-            Fingerprint, GatewayClass, Key, Kind, OperatorContext, Problem, TYK_GROUP,
+            Fingerprint, GatewayClass, Key, Kind, Object, OperatorContext, Problem, Secret, TYK_GROUP,
             class::ParametersRef,
             context::{ConnectionFields, DataPlane},
             hex,
         },
         verdict::{ClassVerdict, Connection, Mode},
     },
+    Answers,
+    store::Store,
     text,
     view::View,
 };
@@ -230,6 +233,32 @@ fn connection(view: &View<'_>, context: &OperatorContext) -> Result<Connection, 
         context: context.key.clone(),
         fingerprint: Fingerprint(fingerprint),
     })
+}
+
+/// The connection that a context stands for, whether or not a class names it; or why there is none. `secret`: the one
+/// that its secretRef names, if it exists.
+///
+/// # Errors
+///
+/// What is missing or wrong, as the class that named the context would be told.
+pub fn connection_of(context: OperatorContext, secret: Option<Secret>) -> Result<Connection, String> {
+    let name = text::object("OperatorContext", &context.key);
+    let problems = context.problems.iter().chain(&context.connection_problems);
+    let problems: Vec<String> = problems.map(ToString::to_string).collect();
+    if !problems.is_empty() {
+        return Err(format!("{name} is not valid: {}", text::list(problems)));
+    }
+    let key = context.key.clone();
+    let (settings, answers, mut store) = (Settings::default(), Answers::default(), Store::default());
+    store.put(Object::OperatorContext(context));
+    if let Some(secret) = secret {
+        store.put(Object::Secret(secret));
+    }
+    let view = View::new(&settings, &store, &answers);
+    let context = view
+        .context(&key)
+        .ok_or_else(|| format!("{name} does not exist"))?;
+    connection(&view, context)
 }
 
 /// A base URL in one spelling. Says why not without repeating it: it may hold a password.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     super::objects::{Event, Kind, Problem, Secret, class::ParametersRef, context::ConnectionFields},
+    connection_of,
     fixtures::*,
 };
 
@@ -235,4 +236,17 @@ fn supported_features_are_sorted() {
     let features = &world.0.class("tyk").unwrap().supported_features;
     assert!(features.is_sorted());
     assert!(features.contains(&"HTTPRoute"));
+}
+
+#[test]
+fn a_context_by_itself_is_the_connection_that_its_class_reads() {
+    // given a class whose routes are written through its context
+    let world = World::new().with(route("r", &["a.example.com"]));
+    let by_class = (*world.route("r").apis[0].connection).clone();
+    assert_eq!(connection_of(context(), None), Ok(by_class));
+    // when the credential is missing, then both say the same
+    let mut dead = context();
+    dead.env.as_mut().unwrap().auth = None;
+    let why = connection_of(dead.clone(), None).unwrap_err();
+    assert!(accepted(&World::new().with(dead)).1.contains(&why), "{why}");
 }

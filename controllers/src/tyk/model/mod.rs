@@ -54,6 +54,7 @@ mod random;
 #[cfg(test)]
 mod route_tests;
 
+pub use class::connection_of;
 pub use definition::unavailable;
 
 use claims::{Claim, Claims};

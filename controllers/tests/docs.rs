@@ -193,7 +193,8 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
 }
 
 /// Events of the controller of HTTPRoutes.
-const TYK_EVENTS: [&str; 4] = [
+const TYK_EVENTS: [&str; 5] = [
+    "ReconcileFailed",
     ledger::CERT_UPLOAD_FAILED,
     ledger::DELETION_FAILED,
     ledger::CLEANUP_BLOCKED,

@@ -8,6 +8,10 @@ use std::{
 };
 
 use async_trait::async_trait;
+use kube::{
+    api::{Api, DynamicObject, Patch, PatchParams},
+    core::{ApiResource, GroupVersionKind},
+};
 use reconcile_kit::testing::{ApiServer, Fault, Matcher, ResourceDef, Times, Verb};
 use routewright::{
     cli::cleanup::tyk::{CLASS_FINALIZER, FINALIZER, Report, Way, clean},
@@ -444,5 +448,51 @@ async fn a_fault_that_passes_is_outlived() {
 async fn without_gateway_api_there_is_nothing_to_do() {
     let server = ApiServer::new();
     let tyk = Tyk::new(&[], &[]);
+    assert_eq!(run(&server, &tyk).await, Report::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_a_definition_goes_if_the_operator_said_it() {
+    // Given two definitions, one judged by the operator beside another one's condition, the other by Tyk Operator
+    let server = server();
+    let client = server.client_as(OPERATOR);
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "tyk.tyk.io",
+        "v1alpha1",
+        "TykOasApiDefinition",
+    ));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "web", &resource);
+    for (name, managers) in [
+        (
+            "ours",
+            &[
+                ("routewright-tyk-oas-definition", "Accepted"),
+                ("other", "example.org/Seen"),
+            ][..],
+        ),
+        ("theirs", &[("tyk-operator", "Accepted")]),
+    ] {
+        let head = json!({
+            "apiVersion": "tyk.tyk.io/v1alpha1", "kind": "TykOasApiDefinition", "metadata": {"namespace": "web", "name": name},
+        });
+        let mut whole = head.clone();
+        whole["spec"] = json!({"tykOAS": {"configmapRef": {"name": "x", "keyName": "y"}}});
+        server.create(whole);
+        for (manager, kind) in managers {
+            let mut said = head.clone();
+            said["status"] = json!({"conditions": [condition(kind)]});
+            api.patch_status(name, &PatchParams::apply(manager), &Patch::Apply(said))
+                .await
+                .unwrap();
+        }
+    }
+    // When it runs
+    let tyk = Tyk::new(&[], &[]);
+    let report = run(&server, &tyk).await;
+    // Then the operator's word is gone, and nobody else's
+    assert_eq!((report.withdrawn, report.is_clean()), (1, true));
+    let said = |name: &str| types(&server.get("TykOasApiDefinition", "web", name).unwrap());
+    assert_eq!(said("ours"), ["example.org/Seen True"]);
+    assert_eq!(said("theirs"), ["Accepted True"]);
     assert_eq!(run(&server, &tyk).await, Report::default());
 }

@@ -33,15 +33,13 @@ use crate::tyk::{
     translate::Owner,
 };
 
-/// Holds an HTTPRoute until its APIs are gone.
-pub const FINALIZER: &str = "routewright.dev/tyk-httproute";
-/// Holds a GatewayClass that Gateways use; Gateway API gives the name.
-pub const CLASS_FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
+pub use crate::tyk::gatewayclass::FINALIZER as CLASS_FINALIZER;
+pub use crate::tyk::httproute::planner::FINALIZER;
 
 /// Field manager of what is written here.
 const MANAGER: &str = "routewright-cleanup";
 /// Field managers of the operator begin with it.
-const OPERATOR: &str = "routewright";
+const OPERATOR: &str = "routewright-tyk-";
 /// Objects per page, and routes asked about at once.
 const PAGE: u32 = 500;
 const AT_ONCE: usize = 32;

@@ -153,6 +153,18 @@ fn a_wrong_flag_or_value_is_named() {
             &["run", "--watch-namespaces", "web,B_c"],
             &["--watch-namespaces", "B_c"],
         ),
+        (
+            &["run", "--enable-tyk", "--watch-namespaces", "web"],
+            &["--watch-namespaces", "--enable-tyk", "second installation"],
+        ),
+        (
+            &["run", "--tyk-controller-name", "tyk"],
+            &["--tyk-controller-name", "tyk", "routewright.dev/tyk"],
+        ),
+        (
+            &["run", "--tyk-cluster-id", "a b"],
+            &["--tyk-cluster-id", "a b", "blanks"],
+        ),
         (&["run", "--instance", "B_c"], &["--instance", "B_c"]),
         (
             &["run", "--cluster-domain", "no domain"],

@@ -150,11 +150,12 @@ fn is_with_ourselves(status: &Status, manager: &str) -> bool {
             .all(|c| c.reason == "FieldManagerConflict" && c.message.starts_with(&ours))
 }
 
-/// The paths that a "field not declared in schema" answer names.
+/// The paths below `.status` of which a "failed to create typed patch object" answer complains: fields that the schema
+/// does not have, or has with another type.
 fn undeclared(message: &str) -> Vec<String> {
     message
-        .match_indices(": field not declared in schema")
-        .filter_map(|(end, _)| message.get(..end)?.split_whitespace().next_back())
+        .split_whitespace()
+        .filter_map(|word| word.strip_suffix(':'))
         .filter(|path| path.starts_with(".status."))
         .map(str::to_owned)
         .collect()
@@ -246,5 +247,9 @@ mod tests {
                 .is_empty()
         );
         assert!(undeclared("something else").is_empty());
+        // Another type than the schema has: what an old CRD says of a list of texts, in either kind of list.
+        let text = "failed to create typed patch object (/n; g/v1, Kind=K): errors:\n  .status.list[0]: expected string, \
+                    got &{map[name:a]}\n  .status.other: element 0: associative list without keys has an element that's a map type";
+        assert_eq!(undeclared(text), [".status.list[0]", ".status.other"]);
     }
 }

@@ -501,20 +501,24 @@ impl Story {
 
     /// What `/readyz?verbose` says.
     pub async fn readyz(&self) -> String {
-        use tower::ServiceExt;
-        let operator = self.operator.as_ref().unwrap();
-        let router = probe_router(Probes {
-            supervisor: operator.supervisor.clone(),
-            hub: operator.hub.clone(),
-            leadership: operator.leadership.clone(),
-        });
-        let request = http::Request::get("/readyz?verbose")
-            .body(axum::body::Body::empty())
-            .unwrap();
-        let answer = router.oneshot(request).await.unwrap();
-        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
-        String::from_utf8(body.to_vec()).unwrap()
+        verbose(self.operator.as_ref().unwrap()).await
     }
+}
+
+/// What `/readyz?verbose` of an operator says.
+pub async fn verbose(operator: &App) -> String {
+    use tower::ServiceExt;
+    let router = probe_router(Probes {
+        supervisor: operator.supervisor.clone(),
+        hub: operator.hub.clone(),
+        leadership: operator.leadership.clone(),
+    });
+    let request = http::Request::get("/readyz?verbose")
+        .body(axum::body::Body::empty())
+        .unwrap();
+    let answer = router.oneshot(request).await.unwrap();
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
 }
 
 /// How many of these calls are the operator's and about this plural resource.

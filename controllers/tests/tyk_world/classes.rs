@@ -1,6 +1,7 @@
 //! GatewayClasses.
 
-use serde_json::json;
+use reconcile_kit::testing::ResourceDef;
+use serde_json::{Value, json};
 
 use super::{support, world::*};
 
@@ -191,34 +192,34 @@ async fn an_unknown_bundle_is_said_and_the_class_stays_accepted() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_old_bundle_without_supported_features_costs_the_field_and_not_accepted() {
-    // Given a CRD of GatewayClass that does not know supportedFeatures
+/// A class on a CRD of an older bundle, whose `supportedFeatures` has this schema.
+async fn on_an_old_bundle(features: Option<Value>) {
     let server = ready();
     server.delete("GatewayClass", "", "tyk");
+    let text = || json!({"type": "string"});
+    let mut status = json!({"conditions": {
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+        "items": {"type": "object", "properties": {
+            "type": text(), "status": text(), "reason": text(), "message": text(), "lastTransitionTime": text(),
+            "observedGeneration": {"type": "integer"}}},
+    }});
+    if let Some(features) = features {
+        status["supportedFeatures"] = features;
+    }
     let old = bundle_crd("GatewayClass", "v1.0.0");
-    let mut old_def = reconcile_kit::testing::ResourceDef::from_crd(&json!({
-        "spec": {
-            "group": GROUP, "scope": "Cluster", "names": old["spec"]["names"],
-            "versions": [{"name": "v1", "served": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
-                "type": "object", "properties": {
-                    "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                    "status": {"type": "object", "properties": {"conditions": {
-                        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
-                        "items": {"type": "object", "properties": {
-                            "type": {"type": "string"}, "status": {"type": "string"}, "reason": {"type": "string"},
-                            "message": {"type": "string"}, "observedGeneration": {"type": "integer"},
-                            "lastTransitionTime": {"type": "string"}}},
-                    }}},
-                },
-            }}}],
-        },
-    }));
-    server.serve(old_def.remove(0));
+    let mut old = ResourceDef::from_crd(&json!({"spec": {
+        "group": GROUP, "scope": "Cluster", "names": old["spec"]["names"],
+        "versions": [{"name": "v1", "served": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {
+                "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "status": {"type": "object", "properties": status}},
+        }}}],
+    }}));
+    server.serve(old.remove(0));
     server.create(class());
     let mut story = Story::on(server, on()).await;
-    story.settle().await;
-    // then it is accepted all the same
+    let lines = story.settle().await;
+    // then it is accepted all the same, and nothing is tried again
     assert_eq!(
         story.conditions("GatewayClass", "tyk")[0],
         "Accepted True/Accepted"
@@ -227,4 +228,26 @@ async fn an_old_bundle_without_supported_features_costs_the_field_and_not_accept
         story.get("GatewayClass", "tyk")["status"]["supportedFeatures"],
         json!(null)
     );
+    let tries = lines
+        .iter()
+        .filter(|line| line.contains("gatewayclasses/status"))
+        .count();
+    assert_eq!(tries, 2, "{lines:?}");
+    story.edit("GatewayClass", "tyk", json!({"spec": {"description": "again"}}));
+    let lines = story.settle().await;
+    assert_eq!(lines, ["APPLY gatewayclasses/status tyk -> 200"], "learnt once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_bundle_without_supported_features_costs_the_field_and_not_accepted() {
+    on_an_old_bundle(None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_bundle_that_wants_texts_costs_the_field_and_not_accepted() {
+    on_an_old_bundle(Some(json!({"type": "array", "items": {"type": "string"}}))).await;
+    on_an_old_bundle(Some(
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}),
+    ))
+    .await;
 }

@@ -326,3 +326,44 @@ async fn labels_of_a_namespace_decide_who_attaches() {
     );
     assert_eq!(story.listener_status("http")["attachedRoutes"], json!(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_class_the_context_and_the_secret_may_go_in_any_order() {
+    type Object = (&'static str, &'static str, &'static str);
+    let [class, gateway, context, secret]: [Object; 4] = [
+        ("GatewayClass", "", "tyk"),
+        ("Gateway", "web", "public"),
+        ("OperatorContext", "web", "tyk"),
+        ("Secret", "web", "connection"),
+    ];
+    for order in [
+        [class, gateway, context, secret],
+        [secret, context, class, gateway],
+        [context, gateway, secret, class],
+    ] {
+        let mut story = Story::begin().await;
+        for (kind, namespace, name) in order {
+            story.server.delete(kind, namespace, name);
+            story.settle().await;
+        }
+        for (kind, namespace, name) in order {
+            assert_eq!(story.server.get(kind, namespace, name), None, "{order:?}");
+        }
+        assert_eq!(story.settle().await, support::NOTHING, "{order:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readyz_names_the_units_and_what_they_wait_for() {
+    let story = Story::on(bare(), on()).await;
+    let text = support::verbose(story.operator.as_ref().unwrap()).await;
+    for unit in [
+        "tyk-world",
+        "tyk-gatewayclass",
+        "tyk-gateway",
+        "tyk-oas-definition",
+    ] {
+        assert!(text.contains(unit), "{unit} in {text}");
+    }
+    assert!(text.contains("Gateway.gateway.networking.k8s.io/v1"), "{text}");
+}

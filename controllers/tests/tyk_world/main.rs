@@ -14,6 +14,7 @@ mod support;
 mod classes;
 mod contents;
 mod definitions;
+mod feed;
 mod gateways;
 mod presence;
 mod world;

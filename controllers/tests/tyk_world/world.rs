@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reconcile_kit::testing::{ApiServer, Call, Mark, ResourceDef};
+use reconcile_kit::testing::{ApiServer, Call, Mark, ResourceDef, Schema};
 use routewright::{
     app::{App, Options},
     tyk::controllers,
@@ -71,8 +71,10 @@ pub(crate) fn install(server: &ApiServer) {
 /// A server without Gateway API, with the CRDs of this product.
 pub(crate) fn bare() -> ApiServer {
     let server = support::server(false);
-    let slices =
-        ResourceDef::custom("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices").without_status();
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let slices = ResourceDef::custom("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+        .without_status()
+        .with_schema(Schema::from_openapi(&open).open());
     server.serve(slices);
     server
 }
@@ -136,7 +138,7 @@ pub(crate) fn route(name: &str) -> Value {
     })
 }
 
-fn context(name: &str, spec: Value) -> Value {
+pub(crate) fn context(name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "tyk.tyk.io/v1alpha1", "kind": "OperatorContext",
         "metadata": {"namespace": "web", "name": name}, "spec": spec,

@@ -66,9 +66,18 @@ pub(in crate::tyk) fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// A name of a Kubernetes object: a DNS name in lower case.
+/// A name of a Kubernetes object: a DNS name in lower case, whose labels may be longer than DNS allows. What becomes a
+/// part of a host (Services, namespaces) is checked by [`is_label`].
 pub(super) fn is_object_name(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_label)
+    let label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
 }
 
 /// The canonical spelling of a header name (`X-Request-Id`), as Go's `net/http` gives it; `None` if it is none.

@@ -287,6 +287,10 @@ impl Feed {
     /// Takes in what comes, for ever; nothing is lost when this is dropped and called again.
     pub(super) async fn run(&mut self) {
         loop {
+            for message in self.inbox.drain() {
+                self.take(message);
+            }
+            self.step().await;
             let due = [self.contents.next(), self.held.map(|since| since + HOLD_LIMIT)];
             let due = due.into_iter().flatten().min();
             let timer = async {
@@ -305,10 +309,6 @@ impl Feed {
                 let steps = self.contents.done(kind, &key, read, version, Instant::now());
                 self.take_steps(steps);
             }
-            for message in self.inbox.drain() {
-                self.take(message);
-            }
-            self.step().await;
         }
     }
 

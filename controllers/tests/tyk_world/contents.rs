@@ -196,5 +196,7 @@ async fn a_missing_right_is_named_and_its_return_is_noticed() {
         "{said}"
     );
     story.server.undeny(denied);
+    // Rights are given by people: it is asked again in about a minute.
+    tokio::time::sleep(Duration::from_secs(90)).await;
     story.says("GatewayClass", "tyk", "Accepted True/Accepted").await;
 }

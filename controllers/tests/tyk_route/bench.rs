@@ -159,6 +159,13 @@ impl Bench {
         self.world.say(events);
     }
 
+    /// The world hears of one route.
+    pub(crate) fn tell_route(&self, namespace: &str, name: &str) {
+        let route = self.server.get("HTTPRoute", namespace, name).unwrap();
+        let decoded = Object::decode(&route).unwrap().unwrap();
+        self.world.say([Event::Seen(Box::new(decoded))]);
+    }
+
     /// As the operator's own reader of contexts does: the Secret must be there.
     fn leads_to(&self, context: &Value) -> Option<Connection> {
         let secret = context["spec"]["secretRef"]["name"].as_str()?;

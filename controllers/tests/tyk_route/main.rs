@@ -13,6 +13,7 @@ mod crash;
 mod deletion;
 mod lifecycle;
 mod moving;
+mod pace;
 mod secrecy;
 mod table;
 mod trouble;

@@ -98,6 +98,15 @@ pub fn leadership(config: &Config, lease: Option<LeaseConfig>, metrics: &Metrics
     }
 }
 
+/// What takes the place of HTTP on the way to outside systems. None: HTTP.
+#[derive(Clone, Default)]
+pub struct Doors {
+    /// Garage's Admin API.
+    pub garage: Option<Arc<dyn Access>>,
+    /// Tyk.
+    pub tyk: Option<tyk::NewReach>,
+}
+
 /// The running operator.
 pub struct App {
     /// Watches.
@@ -127,10 +136,10 @@ impl App {
         metrics: Metrics,
         options: &Options,
     ) -> Result<Self, ReconcileError> {
-        Self::start_with(client, leadership, metrics, options, None)
+        Self::start_with(client, leadership, metrics, options, Doors::default())
     }
 
-    /// The same with another way to Garage's Admin API than HTTP, for tests.
+    /// The same with other ways to the outside, for tests.
     ///
     /// # Errors
     /// An option that cannot be used.
@@ -139,7 +148,7 @@ impl App {
         leadership: Leadership,
         metrics: Metrics,
         options: &Options,
-        access: Option<Arc<dyn Access>>,
+        doors: Doors,
     ) -> Result<Self, ReconcileError> {
         let hub = WatchHub::new(client.clone(), metrics.clone());
         let presence = Presence::start(&client, &hub, &metrics, kinds(options));
@@ -177,9 +186,9 @@ impl App {
             options.enable_garage_buckets,
             &options.cluster_domain,
             options.extra_ca.as_deref(),
-            access,
+            doors.garage,
         )?;
-        let tyk = tyk::add(&ground, &options.tyk);
+        let tyk = tyk::add(&ground, &options.tyk, doors.tyk);
         Ok(Self {
             hub,
             presence,

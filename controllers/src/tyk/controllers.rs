@@ -11,7 +11,7 @@ use reconcile_kit::{
     owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
     owner::KubeOwnerWriter,
     runtime::{
-        ControllerSpec, Handle, Origin, Triggers,
+        Change, ControllerSpec, Handle, Listener, Origin, Scope, Selector, Triggers,
         controller::Forget,
         hub::{Cached, ListenGuard},
         run_controller,
@@ -29,10 +29,12 @@ use super::{
     definition::{self, DefinitionPlanner},
     gateway::{self, GatewayPlanner},
     gatewayclass::{self, ClassPlanner, InUse},
+    httproute::{Drive, Known, RoutePlanner, planner},
     objects::Key,
+    sync::{Contexts, Drifted, Syncing},
     world::{
-        Caches, World,
-        watched::{DEFINITIONS, Marker, Watched},
+        Caches, WatchedRoute, World,
+        watched::{DEFINITIONS, Marker, Watched, WatchedContext, WatchedSecret},
         watches::REQUIRED,
     },
 };
@@ -76,15 +78,31 @@ pub struct Running {
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-/// Puts the controllers under supervision.
-pub fn add(ground: &Ground, options: &Options) -> Running {
+/// How routes get to Tyk.
+pub struct Reach {
+    /// The actors.
+    pub sync: Arc<dyn Syncing>,
+    /// Where contexts lead that no Gateway leads to.
+    pub contexts: Arc<dyn Contexts>,
+}
+
+/// Makes the way to Tyk for one process, given whom to tell that something drifted.
+pub type NewReach = Arc<dyn Fn(&Ground, Drifted) -> Reach + Send + Sync>;
+
+/// Puts the controllers under supervision. `reach` takes the place of Tyk, for tests.
+pub fn add(ground: &Ground, options: &Options, reach: Option<NewReach>) -> Running {
     let mut running = Running {
         _listening: Vec::new(),
         _tasks: Vec::new(),
     };
     if !options.enabled {
         // Told in /readyz?verbose; nothing is looked at.
-        let names = [WORLD, ClassPlanner::NAME, GatewayPlanner::NAME];
+        let names = [
+            WORLD,
+            ClassPlanner::NAME,
+            GatewayPlanner::NAME,
+            RoutePlanner::NAME,
+        ];
         for name in names {
             ground.supervisor.add(off(name, FEATURE));
         }
@@ -170,8 +188,10 @@ pub fn add(ground: &Ground, options: &Options) -> Running {
         .supervisor
         .add(unit.features(&[FEATURE]).requires(&REQUIRED));
 
-    // HTTPRoutes: the controller of `httproute` joins here, with `&world`, `&caches.routes`, and `wake_named` on
-    // `changes.routes`.
+    match reach {
+        Some(reach) => routes(ground, &caches, &world, options, reach, &mut running),
+        None => ground.supervisor.add(off(RoutePlanner::NAME, FEATURE)),
+    }
 
     if options.definitions {
         definitions(ground, &caches, Some(&world), &mut running);
@@ -181,6 +201,74 @@ pub fn add(ground: &Ground, options: &Options) -> Running {
             .add(off(DefinitionPlanner::NAME, DEFINITIONS_FEATURE));
     }
     running
+}
+
+fn routes(
+    ground: &Ground,
+    caches: &Caches,
+    world: &World,
+    options: &Options,
+    reach: NewReach,
+    running: &mut Running,
+) {
+    let triggers = Triggers::new(ground.metrics.queue(RoutePlanner::NAME));
+    world.listen(wake_named(&triggers, |changes| &changes.routes));
+    let wake = triggers.clone();
+    let drifted: Drifted = Arc::new(move |key| wake.push_name(Some(&key.namespace), &key.name));
+    let Reach { sync, contexts } = reach(ground, drifted);
+    let known: Arc<dyn Known> = Arc::new(world.clone());
+    let events = KubeEvents::new(
+        ground.client.clone(),
+        planner::CONTRACT.manager,
+        ground.pod.clone(),
+    );
+    let drive = Arc::new(Drive::new(sync, contexts, Arc::clone(&known), Arc::new(events)));
+    // What waits for a way to Tyk waits for one of these.
+    let (scope, all) = (Scope::All, Selector::default());
+    let contexts = ground.hub.typed::<WatchedContext>(&scope, &all);
+    let secrets = ground.hub.metadata_as::<WatchedSecret>(&scope, &all);
+    running._listening.extend([
+        contexts.listen(wake_blocked(&drive, &triggers)),
+        secrets.listen(wake_blocked(&drive, &triggers)),
+    ]);
+    let external = External {
+        effects: Arc::clone(&drive),
+        finalizer: planner::FINALIZER,
+        // It comes with the memory, in one patch: the effects put it on.
+        wanted: (|_| false) as fn(&_) -> bool,
+        writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
+        manager: planner::CONTRACT.manager,
+    };
+    let planner = RoutePlanner::new(known, options.settings.clone());
+    let (parts, forget) = parts(ground, planner, planner::CONTRACT, None);
+    let forget: Forget = Arc::new(move |namespace: &str, name: &str| {
+        forget(namespace, name);
+        drive.forget(&Key::new(namespace, name));
+    });
+    let unit = unit(
+        ground,
+        RoutePlanner::NAME,
+        &caches.routes,
+        triggers,
+        parts.stack_with(external),
+        forget,
+        Some(world),
+    );
+    ground
+        .supervisor
+        .add(unit.features(&[FEATURE]).requires(&REQUIRED));
+}
+
+/// Wakes the routes that wait for a way to Tyk.
+fn wake_blocked<K: Cached>(drive: &Arc<Drive>, triggers: &Triggers<WatchedRoute>) -> Listener<K> {
+    let (drive, triggers) = (Arc::clone(drive), triggers.clone());
+    Box::new(move |change| {
+        if let Change::Applied { .. } = change {
+            for route in drive.blocked() {
+                triggers.push_name(Some(&route.namespace), &route.name);
+            }
+        }
+    })
 }
 
 fn definitions(ground: &Ground, caches: &Caches, world: Option<&World>, running: &mut Running) {

@@ -19,7 +19,7 @@ use reconcile_kit::{
     testing::{Answer, ApiServer, Call, Mark, ResourceDef, Verb},
 };
 use routewright::{
-    app::{App, Options},
+    app::{App, Doors, Options},
     exposure::tenancy::Guards,
     garage::access::Access,
 };
@@ -154,7 +154,10 @@ pub fn start_beside(server: &ApiServer, options: &Options, access: Option<Arc<dy
         Leadership::always(),
         Metrics::default(),
         options,
-        access,
+        Doors {
+            garage: access,
+            ..Doors::default()
+        },
     )
     .unwrap()
 }

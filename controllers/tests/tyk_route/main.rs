@@ -7,6 +7,9 @@
     clippy::indexing_slicing
 )]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod bench;
 mod coexistence;
 mod crash;
@@ -18,3 +21,4 @@ mod secrecy;
 mod table;
 mod trouble;
 mod tyk;
+mod whole;

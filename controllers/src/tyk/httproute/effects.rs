@@ -85,8 +85,10 @@ impl Drive {
     /// Routes that wait until some context leads somewhere: worth a look when a context or a Secret changed.
     pub fn blocked(&self) -> BTreeSet<Key> {
         let mut state = self.state();
-        // Whoever asks knows of a change.
-        state.believed.clear();
+        if !state.blocked.is_empty() {
+            // Whoever asks knows of a change.
+            state.believed.clear();
+        }
         state.blocked.values().flatten().cloned().collect()
     }
 

@@ -50,7 +50,7 @@ const READS: usize = 8;
 const READ_LIMIT: Duration = Duration::from_secs(10);
 /// News wait no longer than this for contents that they name for the first time.
 const HOLD_LIMIT: Duration = Duration::from_secs(3);
-/// A batch of so many events is taken in beside the other tasks.
+/// A batch of so many events is taken in beside the other tasks, and in parts of this size.
 const LARGE: usize = 200;
 
 /// What a listener says. `source` is the number of its watch.
@@ -537,7 +537,14 @@ impl Feed {
                 lock(&self.world.0.state).apply(events);
             } else {
                 let world = self.world.clone();
-                let apply = tokio::task::spawn_blocking(move || lock(&world.0.state).apply(events));
+                let apply = tokio::task::spawn_blocking(move || {
+                    // In parts: what lives only while answers are made is as large as the part, and nothing is told
+                    // before the last one.
+                    let mut events = events.into_iter();
+                    while events.len() > 0 {
+                        lock(&world.0.state).apply(events.by_ref().take(LARGE));
+                    }
+                });
                 if let Err(error) = apply.await {
                     // A bug; the panic has told where. The next events are taken in all the same.
                     tracing::error!("taking events in failed: {error}");

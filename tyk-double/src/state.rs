@@ -83,7 +83,7 @@ impl State {
     pub(crate) fn load(&mut self) {
         let mut places: HashMap<(String, String), usize> = HashMap::new();
         for (id, file) in &self.files {
-            if !file.definition.loads(&file.document) {
+            if !file.definition.loads() {
                 continue;
             }
             let path = match self.unchanged(id, file) {
@@ -98,7 +98,7 @@ impl State {
                 loaded.insert(id.clone(), Arc::clone(api));
                 continue;
             }
-            if !file.definition.loads(&file.document) {
+            if !file.definition.loads() {
                 continue;
             }
             let taken = |path: &str| {

@@ -79,6 +79,22 @@ async fn a_document_is_there_after_the_reload() {
     assert_eq!((tyk.counts().writes, tyk.counts().deletes), (1, 1));
 }
 
+/// A key with a parameter is no reason to leave a document out; a listen path without slash is.
+#[tokio::test]
+async fn a_path_with_a_parameter_loads() {
+    let tyk = gateway().await;
+    let mut one = document("a", "/a");
+    one["paths"]["/books/{id}"] = json!({
+        "get": {"operationId": "book", "responses": {"default": {"description": ""}}},
+        "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}],
+    });
+    one["x-tyk-api-gateway"]["middleware"] = json!({"operations": {"book": {"allow": {"enabled": true}}}});
+    tyk.create(one);
+    tyk.create(document("b", "no-slash"));
+    assert_eq!(tyk.loaded().into_keys().collect::<Vec<_>>(), ["a"]);
+    assert_eq!(tyk.files().len(), 2);
+}
+
 #[tokio::test]
 async fn faults_hit_the_requests_that_they_name() {
     let tyk = gateway().await;

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 
 use axum::Router;
 use kube::{Client, Config, client::ClientBuilder};
-use reconcile_kit::ReconcileError;
 use reconcile_kit::runtime::{
     Metrics, Scope, Selector, WatchHub,
     hub::ListenGuard,
@@ -15,6 +14,7 @@ use reconcile_kit::runtime::{
     supervisor::Supervisor,
     write_guard::WriteGuard,
 };
+use reconcile_kit::{ErrorClass, ReconcileError};
 use tokio_util::sync::CancellationToken;
 
 use crate::exposure::{
@@ -26,7 +26,7 @@ use crate::exposure::{
 use crate::{
     garage::{access::Access, controllers as garage},
     ground::Ground,
-    telemetry::exposures::Exposures,
+    telemetry::{exposures::Exposures, tyk::TykMeter},
     tyk::controllers as tyk,
 };
 
@@ -188,7 +188,13 @@ impl App {
             options.extra_ca.as_deref(),
             doors.garage,
         )?;
-        let tyk = tyk::add(&ground, &options.tyk, doors.tyk);
+        let meter = TykMeter::new(&metrics);
+        let reach = match doors.tyk {
+            Some(reach) => reach,
+            None => tyk::by_http(options.extra_ca.as_deref(), meter)
+                .map_err(|error| ReconcileError::new(ErrorClass::Invalid, error.to_string()))?,
+        };
+        let tyk = tyk::add(&ground, &options.tyk, reach);
         Ok(Self {
             hub,
             presence,

@@ -5,9 +5,10 @@ mod roads;
 pub mod stop;
 pub mod tyk;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use reconcile_kit::ErrorClass;
@@ -16,7 +17,15 @@ use routewright_crds::GarageBucket;
 use serde_json::json;
 
 use super::{Failure, connect};
-use crate::{garage::bucket_controller::FINALIZER, tyk::CONTROLLER_NAME};
+use crate::{
+    garage::bucket_controller::FINALIZER,
+    telemetry::tyk::TykMeter,
+    tyk::{
+        CONTROLLER_NAME,
+        client::http::{Limits, Pools},
+        controllers::{Reach, reach},
+    },
+};
 
 /// Flags of `cleanup`.
 #[derive(Args, Clone, Debug)]
@@ -201,9 +210,33 @@ async fn pass(client: &Client, scope: &Api<GarageBucket>, freed: &mut usize) -> 
     }
 }
 
-/// How Tyk is reached. Its clients follow; until then only what holds objects can be taken off.
-async fn way(_: &CleanupArgs, _: &Client) -> Result<tyk::Way, Failure> {
-    Err(Failure::usage(
-        "cleanup: this build cannot delete APIs from Tyk yet; use --keep-apis",
-    ))
+/// How Tyk is reached: as the operator does, without a lease.
+async fn way(args: &CleanupArgs, client: &Client) -> Result<tyk::Way, Failure> {
+    let extra_ca = args.extra_ca_file.as_deref().map(std::fs::read).transpose();
+    let extra_ca = extra_ca.map_err(|error| Failure::usage(format!("--extra-ca-file: {error}")))?;
+    let pools = Pools::new(extra_ca.as_deref(), Limits::default())
+        .map_err(|error| Failure::usage(format!("--extra-ca-file: {error}")))?;
+    let cluster = if args.tyk_cluster_id.is_empty() {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let found = namespaces.get_metadata("kube-system").await;
+        let found =
+            found.map_err(|error| Failure::other(format!("cleanup: namespace kube-system: {error}")))?;
+        found.metadata.uid.unwrap_or_default()
+    } else {
+        args.tyk_cluster_id.clone()
+    };
+    let Reach { sync, contexts } = reach(
+        client,
+        Arc::new(pools),
+        Arc::new(|| true),
+        // Nobody is left to tell.
+        Arc::new(|_| {}),
+        TykMeter::default(),
+    );
+    Ok(tyk::Way {
+        sync,
+        contexts,
+        cluster,
+        limit: Duration::from_secs(args.tyk_timeout),
+    })
 }

@@ -3,6 +3,7 @@
 
 pub mod exposures;
 pub mod traces;
+pub mod tyk;
 
 use reconcile_kit::runtime::Metrics;
 
@@ -10,5 +11,6 @@ use reconcile_kit::runtime::Metrics;
 pub fn metric_names() -> Vec<String> {
     let metrics = Metrics::new(crate::app::METRICS_PREFIX);
     exposures::Exposures::new(&metrics);
+    tyk::TykMeter::new(&metrics);
     metrics.names()
 }

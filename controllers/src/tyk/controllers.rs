@@ -26,19 +26,27 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Settings,
+    client::{
+        TykError,
+        connect::KubeConnector,
+        http::{Limits, MayWrite, Pools},
+    },
     definition::{self, DefinitionPlanner},
     gateway::{self, GatewayPlanner},
     gatewayclass::{self, ClassPlanner, InUse},
-    httproute::{Drive, Known, RoutePlanner, planner},
+    httproute::{Drive, Known, RoutePlanner, contexts::KubeContexts, planner},
     objects::Key,
-    sync::{Contexts, Drifted, Syncing},
+    sync::{self, Actors, Contexts, Drifted, Syncing},
     world::{
         Caches, WatchedRoute, World,
         watched::{DEFINITIONS, Marker, Watched, WatchedContext, WatchedSecret},
         watches::REQUIRED,
     },
 };
-use crate::ground::{Ground, PREFIX};
+use crate::{
+    ground::{Ground, PREFIX},
+    telemetry::tyk::TykMeter,
+};
 
 /// Feature of everything but definitions.
 pub const FEATURE: &str = "enable-tyk";
@@ -89,8 +97,48 @@ pub struct Reach {
 /// Makes the way to Tyk for one process, given whom to tell that something drifted.
 pub type NewReach = Arc<dyn Fn(&Ground, Drifted) -> Reach + Send + Sync>;
 
-/// Puts the controllers under supervision. `reach` takes the place of Tyk, for tests.
-pub fn add(ground: &Ground, options: &Options, reach: Option<NewReach>) -> Running {
+/// The way to Tyk by HTTP, with what contexts and Secrets of the cluster say. `extra_ca`: PEM certificates that are trusted
+/// besides the system's.
+///
+/// # Errors
+/// The certificates cannot be used.
+pub fn by_http(extra_ca: Option<&[u8]>, meter: TykMeter) -> Result<NewReach, TykError> {
+    // Connections are shared by everything that is made here.
+    let pools = Arc::new(Pools::new(extra_ca, Limits::default())?);
+    Ok(Arc::new(move |ground: &Ground, drifted: Drifted| {
+        let lease = Arc::clone(&ground.lease);
+        let may_write = move || lease.held();
+        reach(
+            &ground.client,
+            Arc::clone(&pools),
+            Arc::new(may_write),
+            drifted,
+            meter.clone(),
+        )
+    }))
+}
+
+/// The way to Tyk of any process that may write while `may_write`.
+pub fn reach(
+    client: &kube::Client,
+    pools: Arc<Pools>,
+    may_write: MayWrite,
+    drifted: Drifted,
+    meter: TykMeter,
+) -> Reach {
+    let connector = KubeConnector::new(client.clone(), pools, Arc::clone(&may_write), meter.clone());
+    let settings = sync::Settings {
+        meter,
+        ..sync::Settings::default()
+    };
+    Reach {
+        sync: Arc::new(Actors::new(Arc::new(connector), drifted, may_write, settings)),
+        contexts: Arc::new(KubeContexts(client.clone())),
+    }
+}
+
+/// Puts the controllers under supervision. `reach` is the way to Tyk; tests have another one.
+pub fn add(ground: &Ground, options: &Options, reach: NewReach) -> Running {
     let mut running = Running {
         _listening: Vec::new(),
         _tasks: Vec::new(),
@@ -188,10 +236,7 @@ pub fn add(ground: &Ground, options: &Options, reach: Option<NewReach>) -> Runni
         .supervisor
         .add(unit.features(&[FEATURE]).requires(&REQUIRED));
 
-    match reach {
-        Some(reach) => routes(ground, &caches, &world, options, reach, &mut running),
-        None => ground.supervisor.add(off(RoutePlanner::NAME, FEATURE)),
-    }
+    routes(ground, &caches, &world, options, reach, &mut running);
 
     if options.definitions {
         definitions(ground, &caches, Some(&world), &mut running);

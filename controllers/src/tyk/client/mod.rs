@@ -11,6 +11,11 @@ use serde_json::Value;
 
 use super::verdict::Mode;
 
+pub mod connect;
+pub mod dashboard;
+pub mod gateway;
+pub mod http;
+
 /// What an id stands for in Tyk's certificate store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredCertificate {

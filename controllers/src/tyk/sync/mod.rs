@@ -18,6 +18,15 @@ use super::{
     verdict::{CertificateUse, Connection},
 };
 
+mod actor;
+mod actors;
+mod batch;
+mod book;
+mod line;
+mod marks;
+
+pub use actors::{Actors, Settings};
+
 /// What one route wants of one connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {

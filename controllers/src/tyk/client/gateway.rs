@@ -1,0 +1,221 @@
+//! The API of an open-source gateway. POST creates and replaces; nothing is served, and nothing is shown by GET, before
+//! a reload.
+
+use async_trait::async_trait;
+use reqwest::{Method, header::HeaderName};
+use serde_json::Value;
+
+use super::{
+    super::verdict::Mode,
+    Bundle, StoredCertificate, TykApi, TykError,
+    TykErrorClass::{Failing, Refused},
+    http::{Access, Answer, Call, Deadline, Http, MayWrite, Pools},
+};
+use crate::telemetry::tyk::TykMeter;
+
+const APIS: &str = "/tyk/apis/oas";
+const CERTIFICATES: &str = "/tyk/certs";
+
+/// A client of one gateway, or of several behind one address.
+pub struct Gateway {
+    http: Http,
+    org: String,
+}
+
+impl Gateway {
+    /// Connects when a call is made.
+    ///
+    /// # Errors
+    /// `NoConnection`: the URL or the credential cannot be used.
+    pub fn new(
+        pools: &Pools,
+        access: &Access,
+        may_write: MayWrite,
+        meter: TykMeter,
+    ) -> Result<Self, TykError> {
+        let header = HeaderName::from_static("x-tyk-authorization");
+        Ok(Self {
+            http: Http::new(pools, access, header, Mode::OpenSource, may_write, meter)?,
+            org: access.org.clone(),
+        })
+    }
+
+    async fn stored(&self, id: &str, until: Deadline) -> Result<Option<StoredCertificate>, TykError> {
+        let call = Call::new("get_certificate", Method::GET, format!("{CERTIFICATES}/{id}"));
+        let answer = self.http.call(&call, until).await?;
+        stored(&self.http, &call, &answer)
+    }
+}
+
+/// Whether a 404 is Tyk's own word: that of a proxy without a route says nothing about what Tyk holds.
+pub(super) fn missing(answer: &Answer) -> bool {
+    answer.status == 404
+        && serde_json::from_slice::<Value>(&answer.body)
+            .is_ok_and(|value| ["message", "Message"].iter().any(|key| value.get(*key).is_some()))
+}
+
+/// What both APIs answer to the question for one certificate.
+pub(super) fn stored(
+    http: &Http,
+    call: &Call<'_>,
+    answer: &Answer,
+) -> Result<Option<StoredCertificate>, TykError> {
+    if answer.ok() {
+        let value = http.json(call, answer)?;
+        let has_private = value
+            .get("has_private")
+            .and_then(Value::as_bool)
+            .unwrap_or_default();
+        return Ok(Some(StoredCertificate { has_private }));
+    }
+    // The Dashboard says 400 or 404.
+    if missing(answer) || (answer.status == 400 && answer.says("could not retrieve")) {
+        return Ok(None);
+    }
+    Err(http.refused(call, answer))
+}
+
+/// Why a certificate was not taken, told apart by the text: every refusal has the same code.
+pub(super) fn bad_certificate(http: &Http, call: &Call<'_>, answer: &Answer) -> TykError {
+    let hint = if answer.says("private key type does not match") || answer.says("private key does not match")
+    {
+        "; tls.key does not belong to the first certificate of tls.crt"
+    } else if answer.says("expired") {
+        "; renew the certificate in the Secret"
+    } else if answer.says("failed to decode certificate") || answer.says("PEM") {
+        "; tls.crt and tls.key must be PEM"
+    } else {
+        return http.refused(call, answer);
+    };
+    http.answered(Refused, call, answer, hint)
+}
+
+/// A document as it was answered; anything else but an object is none.
+pub(super) fn document(http: &Http, call: &Call<'_>, answer: &Answer) -> Result<Value, TykError> {
+    let value = http.json(call, answer)?;
+    if value.is_object() {
+        return Ok(value);
+    }
+    Err(http.answered(Failing, call, answer, "; this is no Tyk OAS document"))
+}
+
+#[async_trait]
+impl TykApi for Gateway {
+    fn mode(&self) -> Mode {
+        Mode::OpenSource
+    }
+
+    async fn get(&self, id: &str) -> Result<Option<Value>, TykError> {
+        let call = Call::new("get", Method::GET, format!("{APIS}/{id}"));
+        let answer = self.http.call(&call, self.http.deadline()).await?;
+        if answer.ok() {
+            return document(&self.http, &call, &answer).map(Some);
+        }
+        if missing(&answer) {
+            return Ok(None);
+        }
+        Err(self.http.refused(&call, &answer))
+    }
+
+    async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {
+        let body = document.to_string();
+        let verb = if exists { "update" } else { "create" };
+        let call = Call::new(verb, Method::POST, APIS).body("application/json", body.as_bytes());
+        let answer = self.http.call(&call, self.http.deadline()).await?;
+        if !answer.ok() {
+            return Err(self.http.refused(&call, &answer));
+        }
+        let value = self.http.json(&call, &answer)?;
+        if value.get("key").and_then(Value::as_str) == Some(id) {
+            return Ok(());
+        }
+        let hint = format!("; this is not about {id}");
+        Err(self.http.answered(Failing, &call, &answer, &hint))
+    }
+
+    async fn delete(&self, id: &str) -> Result<bool, TykError> {
+        let mut call = Call::new("delete", Method::DELETE, format!("{APIS}/{id}"));
+        // Said of what was deleted already and is still loaded; repeating it helps no more than asking after a reload.
+        call.answer = Some("delete failed");
+        let answer = self.http.call(&call, self.http.deadline()).await?;
+        // Not loaded is no proof either: it may be accepted and not loaded yet.
+        if answer.ok() || missing(&answer) || answer.status >= 500 {
+            return Ok(false);
+        }
+        Err(self.http.refused(&call, &answer))
+    }
+
+    /// First the other nodes are told through Redis, which answers at once, then this one is told and waited for: it
+    /// gathers what it is told within its tick of a second, so that it reloads once.
+    async fn reload(&self) -> Result<(), TykError> {
+        let until = self.http.deadline();
+        let mut group = Call::new("reload_group", Method::GET, "/tyk/reload/group");
+        group.writes = true;
+        let answer = self.http.call(&group, until).await?;
+        if !answer.ok() {
+            return Err(self.http.refused(&group, &answer));
+        }
+        let mut call = Call::new("reload", Method::GET, "/tyk/reload/").query(&[("block", "true")]);
+        call.writes = true;
+        call.long = true;
+        let began = tokio::time::Instant::now();
+        let answer = self.http.call(&call, until).await?;
+        if !answer.ok() {
+            return Err(self.http.refused(&call, &answer));
+        }
+        self.http.meter().reloaded(began.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    async fn certificate(&self, id: &str) -> Result<Option<StoredCertificate>, TykError> {
+        self.stored(id, self.http.deadline()).await
+    }
+
+    async fn upload(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
+        let until = self.http.deadline();
+        let query = [("org_id", self.org.as_str())];
+        let call = Call::new("upload_certificate", Method::POST, CERTIFICATES)
+            .query(&query)
+            .body("application/x-pem-file", &bundle.0);
+        for again in [true, false] {
+            let answer = self.http.call(&call, until).await?;
+            if answer.ok() {
+                return uploaded(&self.http, &call, &answer);
+            }
+            if !(answer.status == 403 && answer.says("already exists")) {
+                return Err(bad_certificate(&self.http, &call, &answer));
+            }
+            if self
+                .stored(id, until)
+                .await?
+                .is_some_and(|stored| stored.has_private)
+            {
+                return Ok(id.to_owned());
+            }
+            if !again {
+                return Err(self.http.refused(&call, &answer));
+            }
+            // Uploaded once without its key: it blocks the whole one and serves nobody.
+            let remove = Call::new(
+                "delete_certificate",
+                Method::DELETE,
+                format!("{CERTIFICATES}/{id}"),
+            )
+            .query(&query);
+            let answer = self.http.call(&remove, until).await?;
+            if !answer.ok() && !missing(&answer) {
+                return Err(self.http.refused(&remove, &answer));
+            }
+        }
+        Ok(id.to_owned())
+    }
+}
+
+/// The id that a certificate got.
+pub(super) fn uploaded(http: &Http, call: &Call<'_>, answer: &Answer) -> Result<String, TykError> {
+    let value = http.json(call, answer)?;
+    match value.get("id").and_then(Value::as_str) {
+        Some(id) => Ok(id.to_owned()),
+        None => Err(http.answered(Failing, call, answer, "; there is no id in it")),
+    }
+}

@@ -1,0 +1,707 @@
+//! The actor of one connection: takes jobs, gathers them, runs one batch at a time, looks at what stands at a bounded
+//! rate, and finds out when Tyk is back. One task and one timer, however many routes there are.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
+use tracing::{error, info, warn};
+
+use super::{
+    Connector, Done, Drifted, Job, Settings,
+    batch::{Batch, refused},
+    book::{Book, Check, State, breaks, next_look},
+    line::Line,
+    marks,
+};
+use crate::tyk::{
+    client::{TykApi, TykError, TykErrorClass, http::MayWrite},
+    objects::Fingerprint,
+    verdict::{Connection, Mode},
+};
+
+/// A job and who waits for it.
+pub(super) struct Queued {
+    pub(super) connection: Arc<Connection>,
+    pub(super) job: Job,
+    pub(super) reply: oneshot::Sender<Done>,
+    pub(super) since: Instant,
+}
+
+/// What the actor shares with those who hand in jobs.
+pub(super) struct Shared {
+    book: Mutex<Book>,
+    reload: Mutex<Duration>,
+    news: Notify,
+    latest: Mutex<Arc<Connection>>,
+}
+
+impl Shared {
+    pub(super) fn new(connection: &Arc<Connection>) -> Self {
+        Self {
+            book: Mutex::new(Book::new(connection.mode, &connection.org)),
+            reload: Mutex::new(Duration::ZERO),
+            news: Notify::new(),
+            latest: Mutex::new(Arc::clone(connection)),
+        }
+    }
+
+    /// There is something to look at that came without a job for the actor.
+    pub(super) fn wake(&self, connection: &Arc<Connection>) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(connection);
+        self.news.notify_one();
+    }
+
+    fn latest(&self) -> Arc<Connection> {
+        Arc::clone(&self.latest.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reload took so long.
+    pub(super) fn reloaded(&self, took: Duration) {
+        *self.reload.lock().unwrap_or_else(PoisonError::into_inner) = took;
+    }
+
+    /// How long to gather: a reload costs with every API that is loaded, so that many APIs make longer windows. The tick
+    /// of a second that a gateway waits anyway does not count.
+    fn window(&self, settings: &Settings) -> Duration {
+        let took = *self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = took.saturating_sub(Duration::from_secs(1));
+        settings.gather + load.min(settings.gather_most)
+    }
+}
+
+/// What an actor is made of.
+pub(super) struct Seams {
+    pub(super) connector: Arc<dyn Connector>,
+    pub(super) drifted: Drifted,
+    pub(super) may_write: MayWrite,
+    pub(super) settings: Settings,
+}
+
+type Client = (Arc<Connection>, Arc<dyn TykApi>);
+type Looked = (
+    Check,
+    u64,
+    Fingerprint,
+    Result<Result<Look, TykError>, Box<dyn std::any::Any + Send>>,
+);
+/// What a batch leaves: whether the link worked, what broke it, the client it ended with.
+type Ran = (Arc<Line>, Vec<oneshot::Sender<Done>>, Option<Vec<Done>>, Vec<Job>);
+
+enum Look {
+    Document(Option<Box<serde_json::Value>>),
+    Certificate(bool),
+    /// A client that is answered.
+    Client(Arc<dyn TykApi>),
+}
+
+pub(super) struct Actor {
+    seams: Arc<Seams>,
+    shared: Arc<Shared>,
+    url: String,
+    jobs: mpsc::UnboundedReceiver<Queued>,
+    queue: VecDeque<Queued>,
+    clients: HashMap<Fingerprint, Client>,
+    batch: Option<BoxFuture<'static, Ran>>,
+    rested: Instant,
+    looks: FuturesUnordered<BoxFuture<'static, Looked>>,
+    next_look: Instant,
+    next_telling: Instant,
+    last_look: Instant,
+    led: bool,
+}
+
+/// Clients that are kept: contexts with another credential for the same Tyk.
+const CLIENTS: usize = 8;
+/// Looks at once.
+const LOOKS: usize = 4;
+
+impl Actor {
+    pub(super) fn new(
+        seams: Arc<Seams>,
+        shared: Arc<Shared>,
+        url: &str,
+        jobs: mpsc::UnboundedReceiver<Queued>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            seams,
+            shared,
+            url: url.to_owned(),
+            jobs,
+            queue: VecDeque::new(),
+            clients: HashMap::new(),
+            batch: None,
+            rested: now,
+            looks: FuturesUnordered::new(),
+            next_look: now,
+            next_telling: now,
+            last_look: now,
+            led: true,
+        }
+    }
+
+    /// Runs until there is nothing to do for a while; `end` says whether it may end then.
+    pub(super) async fn run(mut self, end: impl Fn(&mpsc::UnboundedReceiver<Queued>) -> bool) {
+        let mode = self.shared.book().mode;
+        let mut share = self.seams.settings.meter.share(mode);
+        let mut idle = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        loop {
+            self.fence();
+            self.start();
+            self.look();
+            self.tell();
+            share.set(self.shared.book().standing());
+            let busy = self.batch.is_some() || !self.queue.is_empty() || !self.looks.is_empty();
+            if busy || !self.shared.book().is_empty() {
+                idle = Instant::now();
+            } else if idle.elapsed() >= self.seams.settings.idle && end(&self.jobs) {
+                return;
+            }
+            let wake = self.wake(idle);
+            tokio::select! {
+                job = self.jobs.recv() => match job {
+                    Some(job) => {
+                        self.take(job);
+                        while let Ok(more) = self.jobs.try_recv() {
+                            self.take(more);
+                        }
+                    }
+                    None => return,
+                },
+                ran = async {
+                    match self.batch.as_mut() {
+                        Some(batch) => batch.await,
+                        None => std::future::pending().await,
+                    }
+                } => {
+                    self.batch = None;
+                    self.ran(ran);
+                }
+                Some(looked) = self.looks.next(), if !self.looks.is_empty() => self.looked(looked),
+                () = shared.news.notified() => {}
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Two jobs of one route that wait become one: the later.
+    fn take(&mut self, job: Queued) {
+        let route = &job.job.owner.route;
+        // Whoever waited for the earlier one has gone away: a route has one reconcile at a time.
+        self.queue
+            .retain(|other| other.job.owner.route != *route || !other.reply.is_closed());
+        self.queue.push_back(job);
+    }
+
+    /// While this process may not write, others may: nothing is known then, and nothing is asked.
+    fn fence(&mut self) {
+        let leads = (self.seams.may_write)();
+        if !leads && self.led && self.batch.is_none() {
+            self.shared.book().clear();
+        }
+        if leads || self.batch.is_none() {
+            self.led = leads;
+        }
+    }
+
+    /// When there is something to do without being asked.
+    fn wake(&self, idle: Instant) -> Instant {
+        let now = Instant::now();
+        let mut wake = now + Duration::from_secs(3600);
+        let settings = &self.seams.settings;
+        if self.batch.is_none() && !self.queue.is_empty() {
+            wake = wake.min(self.ready_at(now));
+        }
+        let book = self.shared.book();
+        if !self.led {
+            wake = wake.min(now + Duration::from_secs(1));
+        } else if self.looks.len() < LOOKS
+            && (self.looks.is_empty() || !self.clients.is_empty())
+            && let Some(due) = book.check_at(now)
+        {
+            wake = wake.min(due.min(self.last_look + settings.canary).max(self.next_look));
+        }
+        for health in book.links.values() {
+            if let Some(probe) = health.probe {
+                wake = wake.min(probe);
+            }
+        }
+        if book.tells() {
+            wake = wake.min(self.next_telling);
+        }
+        if book.is_empty() {
+            wake = wake.min(idle + settings.idle);
+        }
+        // A loop that finds nothing to do must not spin.
+        wake.max(now + Duration::from_millis(1))
+    }
+
+    /// When the batch may begin.
+    fn ready_at(&self, now: Instant) -> Instant {
+        let since = self.queue.iter().map(|queued| queued.since).min().unwrap_or(now);
+        let settings = &self.seams.settings;
+        let gathered = since + settings.gather;
+        let rested = self.rested + self.shared.window(settings);
+        let mut ready = gathered.max(rested);
+        if self.queue.iter().all(|queued| self.held(queued)) {
+            ready = ready
+                .max(now + settings.gather)
+                .min((since + settings.hold).max(gathered));
+        }
+        ready
+    }
+
+    /// Whether a job writes to a place that another API holds, whose removal nobody has handed in yet.
+    fn held(&self, queued: &Queued) -> bool {
+        if queued.since.elapsed() >= self.seams.settings.hold {
+            return false;
+        }
+        let book = self.shared.book();
+        queued.job.apis.iter().any(|api| {
+            let slot = marks::Wanted::of(api, &queued.job.owner, 0).slot;
+            let going = |other: &str| {
+                let mut removals = self.queue.iter().flat_map(|queued| &queued.job.remove);
+                removals.any(|id| id == other)
+            };
+            book.holder(&api.id, slot, &going).is_some()
+        })
+    }
+
+    /// Begins a batch if one is due.
+    fn start(&mut self) {
+        let now = Instant::now();
+        // Whoever does not wait any more has nothing sent.
+        self.queue.retain(|queued| !queued.reply.is_closed());
+        if self.batch.is_some() || self.queue.is_empty() || self.ready_at(now) > now {
+            return;
+        }
+        let held: Vec<bool> = self.queue.iter().map(|queued| self.held(queued)).collect();
+        let Some(connection) = self
+            .queue
+            .iter()
+            .zip(&held)
+            .find(|(_, held)| !**held)
+            .map(|(queued, _)| Arc::clone(&queued.connection))
+        else {
+            return;
+        };
+        let (mut jobs, mut replies, mut rest) = (Vec::new(), Vec::new(), VecDeque::new());
+        for (queued, held) in std::mem::take(&mut self.queue).into_iter().zip(held) {
+            if !held && queued.connection.fingerprint == connection.fingerprint {
+                jobs.push(queued.job);
+                replies.push(queued.reply);
+            } else {
+                rest.push_back(queued);
+            }
+        }
+        self.queue = rest;
+        let client = self
+            .clients
+            .get(&connection.fingerprint)
+            .map(|(_, api)| Arc::clone(api));
+        let (seams, shared) = (Arc::clone(&self.seams), Arc::clone(&self.shared));
+        self.batch = Some(
+            async move {
+                let api = match client {
+                    Some(api) => Ok(api),
+                    None => connect(&seams, &connection).await,
+                };
+                let api = match api {
+                    Ok(api) => api,
+                    Err(error) => {
+                        let done = refused(&shared, &jobs, &error);
+                        let nobody: Arc<dyn TykApi> = Arc::new(Nobody(connection.mode, error.clone()));
+                        let line = line(&seams, &connection, nobody);
+                        let _ = line
+                            .call(|_| std::future::ready(Err::<(), _>(error.clone())))
+                            .await;
+                        return (line, replies, Some(done), jobs);
+                    }
+                };
+                let line = line(&seams, &connection, api);
+                let batch = Batch::new(&shared, &line, &seams.connector, &seams.settings, jobs.clone());
+                let done = AssertUnwindSafe(batch.run()).catch_unwind().await.ok();
+                (line, replies, done, jobs)
+            }
+            .boxed(),
+        );
+    }
+
+    /// A batch is over.
+    fn ran(&mut self, (line, replies, done, jobs): Ran) {
+        self.rested = Instant::now();
+        let link = line.connection.fingerprint.clone();
+        self.shared.book().unsettle();
+        // The same context with another credential: the earlier one is of no use any more.
+        let context = &line.connection.context;
+        self.clients
+            .retain(|other, (connection, _)| *other == link || connection.context != *context);
+        self.shared.book().links.retain(|other, health| {
+            let same = health
+                .connection
+                .as_ref()
+                .is_some_and(|connection| connection.context == *context);
+            *other == link || !same
+        });
+        match line.broken() {
+            Some(error) if error.class == TykErrorClass::Fenced => {}
+            Some(error) => {
+                self.broke(&line.connection, &error);
+                let mut book = self.shared.book();
+                for (job, done) in jobs.iter().zip(done.iter().flatten()) {
+                    if !done.is_clean() {
+                        book.fail(&job.owner.route);
+                    }
+                }
+            }
+            None if line.worked() => self.works(&line.connection),
+            None => {}
+        }
+        if line
+            .broken()
+            .is_some_and(|error| error.class != TykErrorClass::Unreachable)
+        {
+            // The next one reads the credential again.
+            self.clients.remove(&link);
+        } else {
+            if self.clients.len() >= CLIENTS && !self.clients.contains_key(&link) {
+                self.clients.clear();
+            }
+            self.clients
+                .insert(link, (Arc::clone(&line.connection), line.api()));
+        }
+        match done {
+            Some(done) => {
+                for (reply, done) in replies.into_iter().zip(done) {
+                    let _ = reply.send(done);
+                }
+            }
+            None => {
+                error!(tyk = %self.url, "a batch of Tyk documents broke off by a panic; its jobs are handed in again");
+                let failed = TykError::new(
+                    TykErrorClass::Failing,
+                    "an internal error; see the log of the operator",
+                );
+                let answers = refused(&self.shared, &jobs, &failed);
+                for (reply, done) in replies.into_iter().zip(answers) {
+                    let _ = reply.send(done);
+                }
+            }
+        }
+    }
+
+    fn broke(&self, connection: &Arc<Connection>, error: &TykError) {
+        let news = self
+            .shared
+            .book()
+            .broke(connection, error, Instant::now(), &self.seams.settings);
+        if news {
+            warn!(tyk = %self.url, context = %connection.context, %error, "Tyk does not answer as it should; it is asked again until it does");
+        }
+    }
+
+    fn works(&self, connection: &Connection) {
+        if self.shared.book().works(&connection.fingerprint) {
+            info!(tyk = %self.url, context = %connection.context, "Tyk answers again");
+        }
+    }
+
+    /// Begins looks that are due: probes of links that are down, and what stands.
+    fn look(&mut self) {
+        if !self.led {
+            return;
+        }
+        let now = Instant::now();
+        let probes: Vec<Fingerprint> = {
+            let mut book = self.shared.book();
+            let due = book
+                .links
+                .iter_mut()
+                .filter(|(_, health)| health.probe.is_some_and(|at| at <= now));
+            due.map(|(link, health)| {
+                health.probe = None;
+                link.clone()
+            })
+            .collect()
+        };
+        for link in probes {
+            self.probe(link);
+        }
+        let settings = self.seams.settings.clone();
+        while self.looks.len() < LOOKS && now >= self.next_look {
+            let Some((connection, api)) = self.working() else {
+                let latest = self.shared.latest();
+                let known = self.shared.book().links.contains_key(&latest.fingerprint);
+                if !known && self.looks.is_empty() && self.shared.book().check_at(now).is_some() {
+                    // After a start nothing but trust may have been handed in.
+                    self.last_look = now;
+                    self.ask(latest);
+                }
+                return;
+            };
+            let mut book = self.shared.book();
+            if self.last_look + settings.canary <= now && book.hurry == 0 {
+                book.hurry = 1;
+            }
+            let Some(check) = book.next_check(now) else {
+                book.hurry = 0;
+                drop(book);
+                self.last_look = now;
+                return;
+            };
+            let version = match &check {
+                Check::Api(id) => book.entries.get(id).map_or(0, |entry| entry.version),
+                Check::Certificate(_) => 0,
+            };
+            drop(book);
+            self.last_look = now;
+            self.next_look = now + Duration::from_secs(1) / settings.checks_per_second.max(1);
+            let link = connection.fingerprint.clone();
+            self.looks.push(
+                async move {
+                    let asked = async {
+                        Ok(match &check {
+                            Check::Api(id) => Look::Document(api.get(id).await?.map(Box::new)),
+                            Check::Certificate(id) => Look::Certificate(
+                                api.certificate(id).await?.is_some_and(|found| found.has_private),
+                            ),
+                        })
+                    };
+                    let answer = AssertUnwindSafe(asked).catch_unwind().await;
+                    (check, version, link, answer)
+                }
+                .boxed(),
+            );
+        }
+    }
+
+    fn working(&self) -> Option<Client> {
+        let book = self.shared.book();
+        let up = |link: &Fingerprint| book.links.get(link).is_none_or(|health| health.down.is_none());
+        let mut clients = self.clients.iter();
+        clients
+            .find(|(link, _)| up(link))
+            .map(|(_, client)| client.clone())
+    }
+
+    /// One question to a link that is down, with a credential that is read again.
+    fn probe(&mut self, link: Fingerprint) {
+        let Some(connection) = self.known(&link) else {
+            self.shared.book().links.remove(&link);
+            return;
+        };
+        self.ask(connection);
+    }
+
+    /// Makes a client and asks one question.
+    fn ask(&mut self, connection: Arc<Connection>) {
+        let link = connection.fingerprint.clone();
+        let seams = Arc::clone(&self.seams);
+        self.looks.push(
+            async move {
+                let asked = async {
+                    let api = connect(&seams, &connection).await?;
+                    api.get(PROBE).await?;
+                    Ok(Look::Client(api))
+                };
+                let answer = AssertUnwindSafe(asked).catch_unwind().await;
+                (Check::Api(PROBE.into()), 0, link, answer)
+            }
+            .boxed(),
+        );
+    }
+
+    fn known(&self, link: &Fingerprint) -> Option<Arc<Connection>> {
+        let book = self.shared.book();
+        book.links.get(link)?.connection.clone()
+    }
+
+    /// A look was answered.
+    fn looked(&mut self, (check, version, link, answer): Looked) {
+        let settings = &self.seams.settings;
+        let Ok(answer) = answer else {
+            error!(tyk = %self.url, "a look at Tyk broke off by a panic");
+            let due = next_look(settings);
+            self.shared.book().later(check, due);
+            return;
+        };
+        let connection = self.known(&link).or_else(|| {
+            let client = self
+                .clients
+                .get(&link)
+                .map(|(connection, _)| Arc::clone(connection));
+            client.or_else(|| Some(self.shared.latest()).filter(|latest| latest.fingerprint == link))
+        });
+        match answer {
+            Err(error) => {
+                let due = next_look(settings);
+                self.shared.book().later(check, due);
+                let down = self
+                    .shared
+                    .book()
+                    .links
+                    .get(&link)
+                    .is_some_and(|health| health.down.is_some());
+                if (down || breaks(&error))
+                    && let Some(connection) = connection
+                {
+                    self.broke(&connection, &error);
+                }
+            }
+            Ok(look) => {
+                if let Some(connection) = connection {
+                    self.works(&connection);
+                    if let Look::Client(api) = &look {
+                        self.clients.insert(link, (connection, Arc::clone(api)));
+                    }
+                }
+                match (look, &check) {
+                    (Look::Document(document), Check::Api(id)) => {
+                        self.judge(id, version, document.as_deref())
+                    }
+                    (Look::Certificate(there), Check::Certificate(id)) => {
+                        let mut book = self.shared.book();
+                        if there {
+                            book.certified(id, next_look(settings));
+                        } else {
+                            settings.meter.drifted(book.mode, "lost");
+                            book.certificate_lost(id);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What a look at a document says.
+    fn judge(&self, id: &Arc<str>, version: u64, document: Option<&serde_json::Value>) {
+        let settings = &self.seams.settings;
+        let mut book = self.shared.book();
+        let Some(entry) = book.entries.get(id).filter(|entry| entry.version == version) else {
+            return;
+        };
+        let route = entry.owner.route.clone();
+        let (mode, trusted) = (book.mode, entry.state == State::Trusted);
+        let what = match document {
+            None => Some("lost"),
+            Some(document) if !marks::owned(document, &entry.owner) => Some("foreign"),
+            // A nonce that an earlier process added is none of the route's business.
+            Some(document) if marks::nonce(document) != entry.nonce && trusted => None,
+            Some(document) if marks::mark(document) != Some(entry.hash) => Some("changed"),
+            Some(document) => {
+                let digest = marks::loaded(document);
+                match entry.state {
+                    State::Trusted if marks::essence(document) != entry.essence => Some("changed"),
+                    State::Stands(old) if old != digest && book.fights(id) => Some("changed"),
+                    _ => None,
+                }
+            }
+        };
+        let Some(what) = what else {
+            let digest = document.map(marks::loaded).unwrap_or_default();
+            book.hit();
+            if let Some(document) = document {
+                let nonce = marks::nonce(document);
+                if let (Some(entry), Some(mark)) = (book.entries.get_mut(id), marks::mark(document)) {
+                    (entry.nonce, entry.hash) = (nonce, mark);
+                }
+            }
+            book.looked(id, digest, next_look(settings));
+            return;
+        };
+        settings.meter.drifted(mode, what);
+        warn!(api = &**id, %route, tyk = %self.url, "Tyk API {what}: its route is looked at again");
+        book.drifted(id);
+        if what == "lost" {
+            if book.missed() {
+                warn!(tyk = %self.url, "Tyk has lost its APIs; all of them are written again");
+            }
+        } else {
+            book.hit();
+        }
+    }
+
+    /// Tells routes, a few at a time.
+    fn tell(&mut self) {
+        let now = Instant::now();
+        if !self.led || now < self.next_telling || !self.shared.book().tells() {
+            return;
+        }
+        let (most, pause) = self.seams.settings.burst;
+        let routes = self.shared.book().tellings(most);
+        self.next_telling = now + pause;
+        for route in routes {
+            (self.seams.drifted)(&route);
+        }
+    }
+}
+
+/// No API has this id: identities are digests of something.
+const PROBE: &str = "gwapi-00000000000000000000";
+
+fn line(seams: &Seams, connection: &Arc<Connection>, api: Arc<dyn TykApi>) -> Arc<Line> {
+    Arc::new(Line::new(
+        Arc::clone(&seams.connector),
+        Arc::clone(&seams.may_write),
+        Arc::clone(connection),
+        api,
+    ))
+}
+
+async fn connect(seams: &Seams, connection: &Connection) -> Result<Arc<dyn TykApi>, TykError> {
+    let connecting = AssertUnwindSafe(seams.connector.connect(connection)).catch_unwind();
+    match tokio::time::timeout(Duration::from_secs(30), connecting).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(TykError::new(
+            TykErrorClass::NoConnection,
+            "an internal error while connecting",
+        )),
+        Err(_) => Err(TykError::new(
+            TykErrorClass::NoConnection,
+            format!("OperatorContext {} could not be read in time", connection.context),
+        )),
+    }
+}
+
+/// Stands for a client that could not be made.
+struct Nobody(Mode, TykError);
+
+#[async_trait::async_trait]
+impl TykApi for Nobody {
+    fn mode(&self) -> Mode {
+        self.0
+    }
+    async fn get(&self, _: &str) -> Result<Option<serde_json::Value>, TykError> {
+        Err(self.1.clone())
+    }
+    async fn put(&self, _: &str, _: &serde_json::Value, _: bool) -> Result<(), TykError> {
+        Err(self.1.clone())
+    }
+    async fn delete(&self, _: &str) -> Result<bool, TykError> {
+        Err(self.1.clone())
+    }
+    async fn reload(&self) -> Result<(), TykError> {
+        Err(self.1.clone())
+    }
+    async fn certificate(&self, _: &str) -> Result<Option<crate::tyk::client::StoredCertificate>, TykError> {
+        Err(self.1.clone())
+    }
+    async fn upload(&self, _: &str, _: &crate::tyk::client::Bundle) -> Result<String, TykError> {
+        Err(self.1.clone())
+    }
+}

@@ -1,0 +1,218 @@
+//! All actors of a process: started when a job comes, found by connection, and asked without them what is known already.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use reconcile_kit::runtime::jitter::Jitter;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    Connector, Done, Drifted, Job, Syncing, Trouble,
+    actor::{Actor, Queued, Seams, Shared},
+    book,
+};
+use crate::{
+    telemetry::tyk::TykMeter,
+    tyk::{
+        client::{TykError, TykErrorClass, http::MayWrite},
+        objects::Key,
+        verdict::{Connection, Mode},
+    },
+};
+
+/// What actors may do, and how fast.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A batch waits so long for further jobs.
+    pub gather: Duration,
+    /// The most that the window grows by what a reload costs.
+    pub gather_most: Duration,
+    /// A write to the host and path of another own API waits so long for that one's removal to be handed in.
+    pub hold: Duration,
+    /// Documents and certificates that are looked at per second, at most.
+    pub checks_per_second: u32,
+    /// What stands is looked at again after so long, give or take a fifth.
+    pub check_every: Duration,
+    /// One of what stands is looked at no later than this after the last look, so that a gateway which lost everything is
+    /// noticed.
+    pub canary: Duration,
+    /// Requests at once, per connection.
+    pub parallel: usize,
+    /// First and longest wait between two questions to a Tyk that is down.
+    pub backoff: (Duration, Duration),
+    /// So many routes are told at once, and the pause after it.
+    pub burst: (usize, Duration),
+    /// Waits before what does not show after a reload is asked for again.
+    pub settle: Vec<Duration>,
+    /// An actor that has nothing to do and knows nothing ends after this.
+    pub idle: Duration,
+    /// Spreads looks and waits.
+    pub jitter: Arc<Jitter>,
+    /// Counters.
+    pub meter: TykMeter,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            gather: Duration::from_millis(20),
+            gather_most: Duration::from_secs(5),
+            hold: Duration::from_secs(3),
+            checks_per_second: 20,
+            check_every: Duration::from_secs(300),
+            canary: Duration::from_secs(30),
+            parallel: 8,
+            backoff: (Duration::from_secs(1), Duration::from_secs(60)),
+            burst: (50, Duration::from_millis(100)),
+            settle: vec![
+                Duration::from_millis(300),
+                Duration::from_millis(700),
+                Duration::from_secs(1),
+            ],
+            idle: Duration::from_secs(60),
+            jitter: Arc::new(Jitter::random()),
+            meter: TykMeter::default(),
+        }
+    }
+}
+
+type Place = (String, String, Mode);
+
+struct Running {
+    shared: Arc<Shared>,
+    jobs: mpsc::UnboundedSender<Queued>,
+}
+
+/// The actors of a process, one per connection, started when a job comes. Cheap to clone; they end with the last clone.
+#[derive(Clone)]
+pub struct Actors {
+    seams: Arc<Seams>,
+    actors: Arc<Mutex<HashMap<Place, Running>>>,
+}
+
+impl fmt::Debug for Actors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Actors").finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Actors {
+    /// Actors that reach Tyk through `connector`, write only while `may_write`, and tell `drifted` of routes whose job is
+    /// to be handed in again.
+    pub fn new(
+        connector: Arc<dyn Connector>,
+        drifted: Drifted,
+        may_write: MayWrite,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            seams: Arc::new(Seams {
+                connector,
+                drifted,
+                may_write,
+                settings,
+            }),
+            actors: Arc::default(),
+        }
+    }
+
+    /// Hands a job to the actor of its connection, unless the answer is known already.
+    fn hand_in(&self, connection: &Arc<Connection>, job: Job) -> Result<oneshot::Receiver<Done>, Done> {
+        let place = (connection.url.clone(), connection.org.clone(), connection.mode);
+        let mut actors = locked(&self.actors);
+        let running = actors
+            .entry(place.clone())
+            .or_insert_with(|| self.start(connection, place));
+        if !(self.seams.may_write)() {
+            let message = "Tyk was not asked: this process does not hold the lease";
+            let error = TykError::new(TykErrorClass::Fenced, message);
+            let due = running.shared.book().due(&job, 0, Instant::now(), false);
+            return Err(book::all_failed(due, &error));
+        }
+        {
+            let mut book = running.shared.book();
+            let due = book.due(&job, 0, Instant::now(), false);
+            if due.is_empty() {
+                if std::mem::take(&mut book.fresh) {
+                    running.shared.wake(connection);
+                }
+                return Err(due.done);
+            }
+            if let Some(error) = book.down(&connection.fingerprint, &job.owner.route) {
+                return Err(book::all_failed(due, &error));
+            }
+        }
+        let (reply, answer) = oneshot::channel();
+        let queued = Queued {
+            connection: Arc::clone(connection),
+            job,
+            reply,
+            since: Instant::now(),
+        };
+        // The actor is there: it ends only under the lock that is held here.
+        let _ = running.jobs.send(queued);
+        Ok(answer)
+    }
+
+    fn start(&self, connection: &Arc<Connection>, place: Place) -> Running {
+        let (jobs, inbox) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared::new(connection));
+        let actor = Actor::new(
+            Arc::clone(&self.seams),
+            Arc::clone(&shared),
+            &connection.url,
+            inbox,
+        );
+        let actors = Arc::downgrade(&self.actors);
+        tokio::spawn(actor.run(move |inbox| {
+            let Some(actors) = actors.upgrade() else {
+                return true;
+            };
+            let mut actors = locked(&actors);
+            if !inbox.is_empty() {
+                return false;
+            }
+            actors.remove(&place);
+            true
+        }));
+        Running { shared, jobs }
+    }
+}
+
+#[async_trait]
+impl Syncing for Actors {
+    async fn submit(&self, connection: &Arc<Connection>, job: Job) -> Done {
+        let names: Vec<String> = job.apis.iter().map(|api| api.id.clone()).collect();
+        let removed = job.remove.clone();
+        match self.hand_in(connection, job) {
+            Err(done) => done,
+            Ok(answer) => answer.await.unwrap_or_else(|_| {
+                let error = TykError::new(TykErrorClass::Failing, "this process is being stopped");
+                let failed = |id| (id, Trouble::Failed(error.clone()));
+                Done {
+                    troubled: names.into_iter().map(failed).collect(),
+                    remaining: removed.into_iter().map(failed).collect(),
+                    ..Done::default()
+                }
+            }),
+        }
+    }
+
+    fn forget(&self, route: &Key) {
+        for running in locked(&self.actors).values() {
+            running.shared.book().forget(route);
+        }
+    }
+}

@@ -1,0 +1,724 @@
+//! What an actor knows of its connection: which documents stand and whose they are, certificates, links, what is to be
+//! looked at when, and whom to tell. Pure: the time comes as an argument, nothing is asked. Small: no document is kept.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{Done, Job, Settings, Trouble, marks::Wanted};
+use crate::{
+    telemetry::tyk::Standing,
+    tyk::{
+        client::{TykError, TykErrorClass},
+        objects::{Fingerprint, Key},
+        translate::{Owner, certificate_id},
+        verdict::{CertificateUse, Connection, Mode},
+    },
+};
+
+/// How one document stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    /// As written; the digest of what Tyk showed of it.
+    Stands(u128),
+    /// Taken for written, not looked at yet.
+    Trusted,
+    /// To be looked at before anything else. `lost`: it stood once and was found otherwise.
+    Unsure { lost: bool },
+    /// A batch is at it.
+    Touched { lost: bool },
+    /// Accepted and not served.
+    NotLoaded,
+    /// Served under another path.
+    Renamed {
+        path: String,
+        attempts: u32,
+        again: Instant,
+    },
+    /// Known to be gone.
+    Gone,
+}
+
+/// What is known of one id.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) owner: Arc<Owner>,
+    pub(super) hash: u128,
+    pub(super) slot: u64,
+    pub(super) essence: u64,
+    pub(super) nonce: u32,
+    /// How often it was found edited in place since its document changed.
+    pub(super) edits: u8,
+    pub(super) state: State,
+    /// Changes with the state: tells whether an answer is about this one.
+    pub(super) version: u64,
+    due: Option<Instant>,
+}
+
+impl Entry {
+    pub(super) fn holds(&self) -> bool {
+        matches!(
+            self.state,
+            State::Stands(_) | State::Trusted | State::Touched { .. } | State::NotLoaded
+        )
+    }
+}
+
+/// An id or a certificate to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Check {
+    Api(Arc<str>),
+    Certificate(Arc<str>),
+}
+
+#[derive(Debug, Default)]
+struct Route {
+    ids: BTreeSet<Arc<str>>,
+    certificates: BTreeSet<Arc<str>>,
+}
+
+/// Whether a link works.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Health {
+    /// Why not, since when it does not.
+    pub(super) down: Option<TykError>,
+    failures: u32,
+    pub(super) probe: Option<Instant>,
+    /// To ask it again.
+    pub(super) connection: Option<Arc<Connection>>,
+}
+
+/// A write that is due.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) id: Arc<str>,
+    pub(super) job: usize,
+    pub(super) wanted: Wanted,
+    /// Known to stand under our name: need not be looked at.
+    pub(super) known: bool,
+    pub(super) attempts: u32,
+    pub(super) lost: bool,
+    pub(super) exists: bool,
+}
+
+/// A removal that is due.
+#[derive(Debug)]
+pub(super) struct Removal {
+    pub(super) id: Arc<str>,
+    pub(super) job: usize,
+    /// Its file is there though it is not loaded.
+    pub(super) unloadable: bool,
+}
+
+/// What is to be done for one job.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) done: Done,
+    pub(super) writes: Vec<Write>,
+    pub(super) removals: Vec<Removal>,
+    pub(super) certificates: Vec<(Arc<str>, CertificateUse)>,
+}
+
+impl Due {
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.removals.is_empty() && self.certificates.is_empty()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) mode: Mode,
+    org: String,
+    pub(super) entries: HashMap<Arc<str>, Entry>,
+    routes: HashMap<Key, Route>,
+    slots: HashMap<u64, BTreeSet<Arc<str>>>,
+    /// Certificates that are in the store; `false`: taken to be.
+    certificates: HashMap<Arc<str>, bool>,
+    checks: BTreeSet<(Instant, Check)>,
+    pub(super) links: BTreeMap<Fingerprint, Health>,
+    failed: BTreeSet<Key>,
+    told: VecDeque<Key>,
+    telling: BTreeSet<Key>,
+    /// Routes whose write waits for another API to go, by slot.
+    blocked: HashMap<u64, BTreeSet<Key>>,
+    /// Something may be written that is not loaded.
+    pub(super) dirty: bool,
+    /// Something is to be looked at that the actor does not know of yet.
+    pub(super) fresh: bool,
+    /// Checks in a row that found nothing.
+    pub(super) misses: u32,
+    /// Checks that are made before their time.
+    pub(super) hurry: u32,
+    version: u64,
+}
+
+/// So many misses in a row mean that everything is lost.
+const LOST: u32 = 3;
+/// So often a document is written again that is edited in place, before only its mark is watched.
+const EDITS: u8 = 3;
+
+impl Book {
+    pub(super) fn new(mode: Mode, org: &str) -> Self {
+        Self {
+            mode,
+            org: org.to_owned(),
+            entries: HashMap::new(),
+            routes: HashMap::new(),
+            slots: HashMap::new(),
+            certificates: HashMap::new(),
+            checks: BTreeSet::new(),
+            links: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            told: VecDeque::new(),
+            telling: BTreeSet::new(),
+            blocked: HashMap::new(),
+            // What an earlier process wrote last may not be loaded.
+            dirty: mode == Mode::OpenSource,
+            fresh: false,
+            misses: 0,
+            hurry: 0,
+            version: 0,
+        }
+    }
+
+    /// Nothing is known and nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+            && self.failed.is_empty()
+            && self.told.is_empty()
+            && self.certificates.is_empty()
+    }
+
+    /// Another process may write from now on: nothing is known any more.
+    pub(super) fn clear(&mut self) {
+        let (mode, org) = (self.mode, std::mem::take(&mut self.org));
+        *self = Self::new(mode, &org);
+    }
+
+    /// Puts an entry in a state.
+    pub(super) fn put(&mut self, id: &Arc<str>, state: State) {
+        self.version += 1;
+        let version = self.version;
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.state = state;
+            entry.version = version;
+        }
+    }
+
+    /// Puts an entry under check at `due`, or under none.
+    fn schedule(&mut self, id: &Arc<str>, due: Option<Instant>) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        if let Some(old) = std::mem::replace(&mut entry.due, due) {
+            self.checks.remove(&(old, Check::Api(Arc::clone(id))));
+        }
+        if let Some(due) = due {
+            self.checks.insert((due, Check::Api(Arc::clone(id))));
+        }
+    }
+
+    fn remember(&mut self, id: &Arc<str>, owner: &Arc<Owner>, wanted: &Wanted, state: State) {
+        self.version += 1;
+        let version = self.version;
+        let old = self.entries.get(id);
+        let (due, edits) = old.map_or((None, 0), |old| {
+            (old.due, if old.hash == wanted.hash { old.edits } else { 0 })
+        });
+        let slot = old.map(|old| old.slot);
+        if slot != Some(wanted.slot) {
+            if let Some(slot) = slot {
+                self.leave(slot, id);
+            }
+            self.slots.entry(wanted.slot).or_default().insert(Arc::clone(id));
+        }
+        let entry = Entry {
+            owner: Arc::clone(owner),
+            hash: wanted.hash,
+            slot: wanted.slot,
+            essence: wanted.essence,
+            nonce: wanted.nonce,
+            edits,
+            state,
+            version,
+            due,
+        };
+        self.entries.insert(Arc::clone(id), entry);
+    }
+
+    fn leave(&mut self, slot: u64, id: &Arc<str>) {
+        if let Some(ids) = self.slots.get_mut(&slot) {
+            ids.remove(id);
+            if ids.is_empty() {
+                self.slots.remove(&slot);
+            }
+        }
+    }
+
+    fn drop_entry(&mut self, id: &Arc<str>) {
+        self.schedule(id, None);
+        if let Some(entry) = self.entries.remove(id) {
+            self.leave(entry.slot, id);
+            if let Some(route) = self.routes.get_mut(&entry.owner.route) {
+                route.ids.remove(id);
+            }
+        }
+    }
+
+    /// Another own API that holds the place of a document and is not among `going`.
+    pub(super) fn holder(
+        &self,
+        id: &str,
+        slot: u64,
+        going: &dyn Fn(&str) -> bool,
+    ) -> Option<(Arc<str>, Key)> {
+        if self.mode == Mode::Dashboard {
+            return None;
+        }
+        let ids = self.slots.get(&slot)?;
+        ids.iter().find_map(|other| {
+            let entry = self.entries.get(other)?;
+            (&**other != id && entry.holds() && !going(other))
+                .then(|| (Arc::clone(other), entry.owner.route.clone()))
+        })
+    }
+
+    /// A route's write waits for the place.
+    pub(super) fn block(&mut self, slot: u64, route: &Key) {
+        self.blocked.entry(slot).or_default().insert(route.clone());
+    }
+
+    /// What a job asks for that is not so yet. `touch`: what is due is marked as being worked at.
+    pub(super) fn due(&mut self, job: &Job, number: usize, now: Instant, touch: bool) -> Due {
+        let mut due = Due::default();
+        let owner = Arc::new(job.owner.clone());
+        let route = &job.owner.route;
+        let mut named: BTreeSet<Arc<str>> = BTreeSet::new();
+        for api in &job.apis {
+            let id: Arc<str> = api.id.as_str().into();
+            named.insert(Arc::clone(&id));
+            let old = self.entries.get(&id);
+            let wanted = Wanted::of(api, &job.owner, old.map_or(0, |old| old.nonce));
+            let mut write = Write {
+                id: Arc::clone(&id),
+                job: number,
+                wanted,
+                known: false,
+                attempts: 0,
+                lost: false,
+                exists: false,
+            };
+            match old.map(|old| (&old.state, old.hash == write.wanted.hash)) {
+                Some((State::Stands(_) | State::Trusted, true)) => continue,
+                None if job.trusted => {
+                    self.remember(&id, &owner, &write.wanted, State::Trusted);
+                    self.schedule(&id, Some(now));
+                    self.fresh = true;
+                    continue;
+                }
+                Some((State::Renamed { path, again, .. }, true)) if now < *again => {
+                    due.done
+                        .troubled
+                        .insert(api.id.clone(), Trouble::Renamed { path: path.clone() });
+                    continue;
+                }
+                Some((State::Renamed { attempts, .. }, true)) => {
+                    (write.attempts, write.known) = (*attempts, true);
+                    write.wanted = Wanted::of(api, &job.owner, write.wanted.nonce.wrapping_add(1));
+                }
+                Some((State::Stands(_), false)) => write.known = true,
+                Some((State::Unsure { lost } | State::Touched { lost }, _)) => write.lost = *lost,
+                _ => {}
+            }
+            write.exists = write.known;
+            if touch {
+                let state = State::Touched { lost: write.lost };
+                self.remember(&id, &owner, &write.wanted, state);
+                self.schedule(&id, None);
+            }
+            due.writes.push(write);
+        }
+        for id in &job.remove {
+            let id: Arc<str> = id.as_str().into();
+            if !named.insert(Arc::clone(&id)) {
+                continue;
+            }
+            let state = self.entries.get(&id).map(|entry| &entry.state);
+            if state == Some(&State::Gone) {
+                continue;
+            }
+            let unloadable = state == Some(&State::NotLoaded);
+            if touch && state.is_some() {
+                self.put(&id, State::Touched { lost: false });
+                self.schedule(&id, None);
+            }
+            due.removals.push(Removal {
+                id,
+                job: number,
+                unloadable,
+            });
+        }
+        let mut certificates = BTreeSet::new();
+        for used in &job.certificates {
+            let id: Arc<str> = certificate_id(&self.org, &used.certificate).into();
+            certificates.insert(Arc::clone(&id));
+            if self.certificates.contains_key(&id) {
+                continue;
+            }
+            if job.trusted {
+                self.certificates.insert(Arc::clone(&id), false);
+                self.checks.insert((now, Check::Certificate(id)));
+                self.fresh = true;
+                continue;
+            }
+            due.certificates.push((id, used.clone()));
+        }
+        let old = self.routes.entry(route.clone()).or_default();
+        let ids = std::mem::replace(&mut old.ids, named.clone());
+        let left = std::mem::replace(&mut old.certificates, certificates);
+        for id in ids.difference(&named) {
+            // What was confirmed to be gone need not be remembered once the route has forgotten it.
+            if self
+                .entries
+                .get(id)
+                .is_some_and(|entry| entry.state == State::Gone)
+            {
+                self.drop_entry(id);
+            } else if let Some(route) = self.routes.get_mut(route) {
+                route.ids.insert(Arc::clone(id));
+            }
+        }
+        for id in left {
+            let kept = |route: &Route| route.certificates.contains(&id);
+            if !self.routes.get(route).is_some_and(kept) && !self.routes.values().any(kept) {
+                self.forget_certificate(&id);
+            }
+        }
+        due
+    }
+
+    fn forget_certificate(&mut self, id: &Arc<str>) {
+        self.certificates.remove(id);
+        let check = Check::Certificate(Arc::clone(id));
+        self.checks.retain(|(_, other)| *other != check);
+    }
+
+    /// The route is gone.
+    pub(super) fn forget(&mut self, route: &Key) {
+        let Some(gone) = self.routes.remove(route) else {
+            return;
+        };
+        for id in gone.ids {
+            self.drop_entry(&id);
+        }
+        for id in gone.certificates {
+            if !self.routes.values().any(|route| route.certificates.contains(&id)) {
+                self.forget_certificate(&id);
+            }
+        }
+        self.failed.remove(route);
+        for routes in self.blocked.values_mut() {
+            routes.remove(route);
+        }
+    }
+
+    /// It was looked at and is as wanted.
+    pub(super) fn stands(&mut self, write: &Write, digest: u128, next: Instant) {
+        if let Some(entry) = self.entries.get_mut(&write.id) {
+            entry.hash = write.wanted.hash;
+            entry.nonce = write.wanted.nonce;
+        }
+        self.put(&write.id, State::Stands(digest));
+        self.schedule(&write.id, Some(next));
+    }
+
+    /// It is gone; whoever waited for its place is told.
+    pub(super) fn gone(&mut self, id: &Arc<str>, owner: &Owner) {
+        self.entries.entry(Arc::clone(id)).or_insert_with(|| Entry {
+            owner: Arc::new(owner.clone()),
+            hash: 0,
+            slot: 0,
+            essence: 0,
+            nonce: 0,
+            edits: 0,
+            state: State::Gone,
+            version: 0,
+            due: None,
+        });
+        let slot = self.entries.get(id).map(|entry| entry.slot);
+        self.put(id, State::Gone);
+        self.schedule(id, None);
+        let Some(slot) = slot else {
+            return;
+        };
+        let mut waiting = self.blocked.remove(&slot).unwrap_or_default();
+        let now = Instant::now();
+        for other in self.slots.get(&slot).into_iter().flatten() {
+            if let Some(entry) = self.entries.get_mut(other)
+                && let State::Renamed { again, .. } = &mut entry.state
+            {
+                *again = now;
+                waiting.insert(entry.owner.route.clone());
+            }
+        }
+        for route in waiting {
+            self.tell(&route);
+        }
+    }
+
+    /// A certificate is in the store.
+    pub(super) fn certified(&mut self, id: &Arc<str>, next: Instant) {
+        self.certificates.insert(Arc::clone(id), true);
+        self.checks.insert((next, Check::Certificate(Arc::clone(id))));
+    }
+
+    /// A certificate is not in the store any more.
+    pub(super) fn certificate_lost(&mut self, id: &Arc<str>) {
+        self.forget_certificate(id);
+        let routes: Vec<Key> = self
+            .routes
+            .iter()
+            .filter(|(_, route)| route.certificates.contains(id))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for route in routes {
+            self.tell(&route);
+        }
+    }
+
+    /// A document is not as it was written: its route is told.
+    pub(super) fn drifted(&mut self, id: &Arc<str>) {
+        self.schedule(id, None);
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        entry.edits = entry.edits.saturating_add(1);
+        let route = entry.owner.route.clone();
+        self.put(id, State::Unsure { lost: true });
+        self.tell(&route);
+    }
+
+    /// Whether an edit in place is still answered by writing again.
+    pub(super) fn fights(&self, id: &str) -> bool {
+        self.entries.get(id).is_some_and(|entry| entry.edits < EDITS)
+    }
+
+    /// Takes a look for good: it is made again at `next`.
+    pub(super) fn looked(&mut self, id: &Arc<str>, digest: u128, next: Instant) {
+        self.put(id, State::Stands(digest));
+        self.schedule(id, Some(next));
+    }
+
+    /// A check found nothing. When several in a row do, everything is lost.
+    pub(super) fn missed(&mut self) -> bool {
+        self.misses += 1;
+        self.hurry = LOST;
+        let standing: Vec<Arc<str>> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry.state, State::Stands(_) | State::Trusted))
+            .map(|(id, _)| Arc::clone(id))
+            .collect();
+        if self.misses < LOST || standing.is_empty() {
+            return false;
+        }
+        for id in &standing {
+            self.drifted(id);
+        }
+        self.misses = 0;
+        self.hurry = 0;
+        true
+    }
+
+    /// A check found something.
+    pub(super) fn hit(&mut self) {
+        self.misses = 0;
+        self.hurry = self.hurry.saturating_sub(1);
+    }
+
+    /// The next thing to look at, if it is time; it is taken off the list until it is answered.
+    pub(super) fn next_check(&mut self, now: Instant) -> Option<Check> {
+        let (due, _) = self.checks.first()?;
+        if *due > now && self.hurry == 0 {
+            return None;
+        }
+        let (_, check) = self.checks.pop_first()?;
+        if let Check::Api(id) = &check
+            && let Some(entry) = self.entries.get_mut(id)
+        {
+            entry.due = None;
+        }
+        Some(check)
+    }
+
+    /// Puts a check back.
+    pub(super) fn later(&mut self, check: Check, due: Instant) {
+        match check {
+            Check::Api(id) => {
+                if self
+                    .entries
+                    .get(&id)
+                    .is_some_and(|entry| matches!(entry.state, State::Stands(_) | State::Trusted))
+                {
+                    self.schedule(&id, Some(due));
+                }
+            }
+            Check::Certificate(id) => {
+                if self.certificates.contains_key(&id) {
+                    self.checks.insert((due, Check::Certificate(id)));
+                }
+            }
+        }
+    }
+
+    /// When the next check is due. With `hurry`: now.
+    pub(super) fn check_at(&self, now: Instant) -> Option<Instant> {
+        let (due, _) = self.checks.first()?;
+        Some(if self.hurry > 0 { now } else { *due })
+    }
+
+    /// Whether nothing is left of a batch that broke off.
+    pub(super) fn unsettle(&mut self) {
+        let touched: Vec<(Arc<str>, bool)> = self
+            .entries
+            .iter()
+            .filter_map(|(id, entry)| match entry.state {
+                State::Touched { lost } => Some((Arc::clone(id), lost)),
+                _ => None,
+            })
+            .collect();
+        for (id, lost) in touched {
+            self.dirty = self.mode == Mode::OpenSource;
+            self.put(&id, State::Unsure { lost });
+        }
+    }
+
+    fn tell(&mut self, route: &Key) {
+        if self.telling.insert(route.clone()) {
+            self.told.push_back(route.clone());
+        }
+    }
+
+    /// Routes to tell now.
+    pub(super) fn tellings(&mut self, most: usize) -> Vec<Key> {
+        let most = most.min(self.told.len());
+        let routes: Vec<Key> = self.told.drain(..most).collect();
+        for route in &routes {
+            self.telling.remove(route);
+        }
+        routes
+    }
+
+    /// Whether somebody is to be told.
+    pub(super) fn tells(&self) -> bool {
+        !self.told.is_empty()
+    }
+
+    /// The answer of a link that is known to be down. The route is told when it is up again.
+    pub(super) fn down(&mut self, link: &Fingerprint, route: &Key) -> Option<TykError> {
+        let error = self.links.get(link)?.down.clone()?;
+        self.failed.insert(route.clone());
+        Some(error)
+    }
+
+    /// A route failed because its link is down.
+    pub(super) fn fail(&mut self, route: &Key) {
+        self.failed.insert(route.clone());
+    }
+
+    /// A link does not work. Whether that is news.
+    pub(super) fn broke(
+        &mut self,
+        connection: &Arc<Connection>,
+        error: &TykError,
+        now: Instant,
+        settings: &Settings,
+    ) -> bool {
+        let health = self.links.entry(connection.fingerprint.clone()).or_default();
+        health.connection = Some(Arc::clone(connection));
+        let wait =
+            reconcile_kit::runtime::jitter::doubled(settings.backoff.0, settings.backoff.1, health.failures);
+        health.failures = health.failures.saturating_add(1);
+        health.probe = Some(now + settings.jitter.around(wait, 0.2));
+        if health.down.is_some() {
+            return false;
+        }
+        health.down = Some(error.clone());
+        true
+    }
+
+    /// A link works. Whether that is news; then those that failed are told, and some of what stood is looked at.
+    pub(super) fn works(&mut self, link: &Fingerprint) -> bool {
+        let health = self.links.entry(link.clone()).or_default();
+        let news = health.down.is_some();
+        *health = Health::default();
+        if news {
+            for route in std::mem::take(&mut self.failed) {
+                self.tell(&route);
+            }
+            self.hurry = LOST;
+        }
+        news
+    }
+
+    /// Counts for the gauges.
+    pub(super) fn standing(&self) -> Standing {
+        let mut standing = Standing::default();
+        for entry in self.entries.values() {
+            match entry.state {
+                State::Stands(_) => standing.standing += 1,
+                State::Trusted => standing.unverified += 1,
+                State::Gone => {}
+                _ => standing.troubled += 1,
+            }
+        }
+        for health in self.links.values() {
+            match health.down {
+                None => standing.up += 1,
+                Some(_) => standing.down += 1,
+            }
+        }
+        standing
+    }
+}
+
+/// Every part of a job failed alike.
+pub(super) fn all_failed(due: Due, error: &TykError) -> Done {
+    let mut done = due.done;
+    let failed = || Trouble::Failed(error.clone());
+    let writes = due.writes.iter().map(|write| (write.id.to_string(), failed()));
+    done.troubled.extend(writes);
+    let removals = due
+        .removals
+        .iter()
+        .map(|removal| (removal.id.to_string(), failed()));
+    done.remaining.extend(removals);
+    let certificates = due
+        .certificates
+        .iter()
+        .map(|(id, _)| (id.to_string(), error.clone()));
+    done.certificates.extend(certificates);
+    done
+}
+
+/// Whether an error is about the connection and not about one document.
+pub(super) fn breaks(error: &TykError) -> bool {
+    matches!(
+        error.class,
+        TykErrorClass::Unreachable
+            | TykErrorClass::Busy
+            | TykErrorClass::Denied
+            | TykErrorClass::NoConnection
+    )
+}
+
+/// The next look at what stands: jittered, so that looks spread.
+pub(super) fn next_look(settings: &Settings) -> Instant {
+    let wait: Duration = settings.jitter.around(settings.check_every, 0.2);
+    Instant::now() + wait
+}

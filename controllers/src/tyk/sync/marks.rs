@@ -1,0 +1,182 @@
+//! What is read of a document: its mark, its path, what holds its place in the gateway, and digests to compare. Pure.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde_json::Value;
+
+use crate::tyk::translate::{
+    EXTENSION, Owner, TykApi,
+    stamp::{HASH, digest, stamp},
+};
+
+/// Root key that is changed to make a gateway look at a document again: an API that was renamed once gets its path back
+/// by a changed document only.
+pub(super) const NONCE: &str = "x-routewright-nonce";
+
+/// An API as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Stamped.
+    pub(super) api: TykApi,
+    /// Of the mark.
+    pub(super) hash: u128,
+    /// Host and listen path.
+    pub(super) slot: u64,
+    /// See [`essence`].
+    pub(super) essence: u64,
+    /// Its listen path.
+    pub(super) path: String,
+    /// See [`NONCE`].
+    pub(super) nonce: u32,
+}
+
+impl Wanted {
+    /// What is sent for `api`.
+    pub(super) fn of(api: &TykApi, owner: &Owner, nonce: u32) -> Self {
+        let mut api = api.clone();
+        if nonce > 0
+            && let Some(root) = api.document.as_object_mut()
+        {
+            root.insert(NONCE.to_owned(), Value::from(nonce));
+        }
+        let api = stamp(api, owner);
+        let document = &api.document;
+        let (hash, slot) = (mark(document).unwrap_or_default(), slot(document));
+        let (essence, path) = (essence(document), path(document).unwrap_or_default().to_owned());
+        Self {
+            api,
+            hash,
+            slot,
+            essence,
+            path,
+            nonce,
+        }
+    }
+}
+
+fn part<'v>(document: &'v Value, pointer: &str) -> Option<&'v Value> {
+    document.get(EXTENSION)?.pointer(pointer)
+}
+
+/// The digest in the document's mark, shortened.
+pub(super) fn mark(document: &Value) -> Option<u128> {
+    short(document.get(HASH)?.as_str()?)
+}
+
+fn short(hex: &str) -> Option<u128> {
+    u128::from_str_radix(hex.get(..32)?, 16).ok()
+}
+
+/// Digest of all of a document as Tyk shows it.
+pub(super) fn loaded(document: &Value) -> u128 {
+    short(&digest(document)).unwrap_or_default()
+}
+
+/// The listen path.
+pub(super) fn path(document: &Value) -> Option<&str> {
+    part(document, "/server/listenPath/value")?.as_str()
+}
+
+/// The nonce; 0 for none.
+pub(super) fn nonce(document: &Value) -> u32 {
+    document
+        .get(NONCE)
+        .and_then(Value::as_u64)
+        .and_then(|nonce| u32::try_from(nonce).ok())
+        .unwrap_or_default()
+}
+
+fn hashed(values: [Option<&Value>; 5]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for value in values {
+        // Tyk leaves out what is empty or false.
+        let value = value
+            .filter(|value| !value.is_null() && value.as_bool() != Some(false) && value.as_str() != Some(""));
+        value.map(ToString::to_string).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Host and listen path: no two APIs of a gateway can have the same.
+fn slot(document: &Value) -> u64 {
+    hashed([
+        part(document, "/server/listenPath/value"),
+        part(document, "/server/customDomain/name"),
+        None,
+        None,
+        None,
+    ])
+}
+
+/// Digest of what a route decides about and Tyk shows as it was sent: tells an edit that left the mark alone.
+pub(super) fn essence(document: &Value) -> u64 {
+    hashed([
+        part(document, "/server/listenPath/value"),
+        part(document, "/server/listenPath/strip"),
+        part(document, "/server/customDomain/name"),
+        part(document, "/upstream/url"),
+        part(document, "/info/state/active"),
+    ])
+}
+
+/// Whether a document belongs to this owner. The uid is for people: names are unique in a cluster.
+pub(super) fn owned(document: &Value, owner: &Owner) -> bool {
+    Owner::of(document).is_some_and(|found| found.cluster == owner.cluster && found.route == owner.route)
+}
+
+/// The owner for people.
+pub(super) fn owner_text(document: &Value) -> String {
+    match Owner::of(document) {
+        Some(owner) => format!("HTTPRoute {} of cluster {}", owner.route, owner.cluster),
+        None => "nobody (it has no x-routewright-owner)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tyk::objects::Key;
+    use serde_json::json;
+
+    fn api() -> TykApi {
+        TykApi {
+            id: "gwapi-1".to_owned(),
+            document: json!({EXTENSION: {"server": {"listenPath": {"value": "/a"}}, "upstream": {"url": "http://b"}}}),
+        }
+    }
+
+    fn owner(uid: &str) -> Owner {
+        Owner {
+            cluster: "c".to_owned(),
+            route: Key::new("n", "r"),
+            uid: uid.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_nonce_changes_the_mark_and_nothing_that_is_served() {
+        let (plain, again) = (
+            Wanted::of(&api(), &owner("1"), 0),
+            Wanted::of(&api(), &owner("1"), 1),
+        );
+        assert_ne!(plain.hash, again.hash);
+        assert_eq!(
+            (plain.slot, plain.essence, &plain.path),
+            (again.slot, again.essence, &again.path)
+        );
+        assert_eq!(nonce(&again.api.document), 1);
+        assert_eq!(mark(&again.api.document), Some(again.hash));
+    }
+
+    #[test]
+    fn the_owner_is_the_route_of_the_cluster_whatever_its_uid() {
+        let sent = Wanted::of(&api(), &owner("1"), 0).api.document;
+        assert!(owned(&sent, &owner("2")));
+        let other = Owner {
+            cluster: "d".to_owned(),
+            ..owner("1")
+        };
+        assert!(!owned(&sent, &other));
+        assert!(!owned(&json!({}), &owner("1")));
+    }
+}

@@ -1,0 +1,165 @@
+//! Certificates are there before the APIs that name them, with their keys.
+
+use routewright::tyk::{
+    objects::{Fingerprint, Key, core::Certificate},
+    sync::Job,
+    verdict::{CertificateUse, Mode},
+};
+use routewright_tyk_double::Fault;
+
+use crate::stage::{BOTH, Stage, api, job};
+
+struct Pair {
+    used: CertificateUse,
+    pem: String,
+    bundle: Vec<u8>,
+}
+
+fn pair(name: &str) -> Pair {
+    let made = rcgen::generate_simple_self_signed([format!("{name}.example.com")]).unwrap();
+    let pem = made.cert.pem();
+    let bundle = format!("{pem}\n{}", made.signing_key.serialize_pem());
+    let used = CertificateUse {
+        certificate: Certificate {
+            leaf: Fingerprint::of(made.cert.der()),
+            bundle: Fingerprint::of(bundle.as_bytes()),
+        },
+        secret: Key::new("shop", name),
+    };
+    Pair {
+        used,
+        pem,
+        bundle: bundle.into_bytes(),
+    }
+}
+
+fn secured(stage: &Stage, pair: &Pair) -> Job {
+    let mut bundles = stage.given.bundles.lock().unwrap();
+    bundles.insert(pair.used.secret.clone(), pair.bundle.clone());
+    Job {
+        certificates: vec![pair.used.clone()],
+        ..job("a", vec![api(1, "/a")])
+    }
+}
+
+fn stored(pair: &Pair) -> String {
+    format!("org1{}", pair.used.certificate.leaf.0)
+}
+
+fn certificates(mode: Mode) -> &'static str {
+    match mode {
+        Mode::OpenSource => "/tyk/certs",
+        Mode::Dashboard => "/api/certs",
+    }
+}
+
+#[tokio::test]
+async fn it_is_uploaded_once_and_before_the_api() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let pair = pair("one");
+        stage.clean(secured(&stage, &pair)).await;
+        assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
+        let log = stage.log();
+        let place = |start: &str| log.iter().position(|line| line.starts_with(start)).unwrap();
+        assert!(
+            place(&format!("POST {}", certificates(mode)))
+                < place(if mode == BOTH[0] {
+                    "POST /tyk/apis"
+                } else {
+                    "POST /api/apis"
+                })
+        );
+        // a further process, and a rotation
+        let next = stage.again();
+        next.clean(secured(&next, &pair)).await;
+        assert_eq!(stage.tyk().counts().uploads, 1);
+        let renewed = self::pair("one");
+        next.clean(secured(&next, &renewed)).await;
+        assert_eq!(stage.tyk().counts().uploads, 2);
+        assert!(
+            stage.tyk().certificates().contains_key(&stored(&pair)),
+            "never deleted"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_without_its_key_is_replaced() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let pair = pair("one");
+        // given somebody uploaded the certificate alone: it blocks the whole one
+        let bare = routewright::tyk::client::Bundle(pair.pem.clone().into_bytes());
+        let api = routewright::tyk::sync::Connector::connect(&*stage.given, &stage.connection)
+            .await
+            .unwrap();
+        api.upload(&stored(&pair), &bare).await.unwrap();
+        let found = api.certificate(&stored(&pair)).await.unwrap().unwrap();
+        assert!(!found.has_private);
+        // when ours comes
+        stage.clean(secured(&stage, &pair)).await;
+        // then the key is there
+        let found = api.certificate(&stored(&pair)).await.unwrap().unwrap();
+        assert!(found.has_private, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_whose_answer_was_lost_is_success() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let pair = pair("one");
+        stage
+            .tyk()
+            .inject(Fault::on("POST", certificates(mode)).drop_after());
+        stage.clean(secured(&stage, &pair)).await;
+        assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_it_is_told_and_the_api_is_written_all_the_same() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let (one, other) = (pair("one"), pair("other"));
+        let mut wrong = one.pem.clone();
+        wrong.push_str(
+            std::str::from_utf8(&other.bundle)
+                .unwrap()
+                .split_once("-----END CERTIFICATE-----")
+                .unwrap()
+                .1,
+        );
+        let request = secured(&stage, &one);
+        stage
+            .given
+            .bundles
+            .lock()
+            .unwrap()
+            .insert(one.used.secret.clone(), wrong.into_bytes());
+        let done = stage.submit(request).await;
+        assert!(done.troubled.is_empty(), "{done:?}");
+        let error = &done.certificates[&stored(&one)];
+        assert!(error.message.contains("tls.key does not belong"), "{error}");
+        assert!(!error.message.contains("PRIVATE KEY"));
+        assert_eq!(stage.tyk().loaded().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_lost_is_noticed() {
+    let settings = routewright::tyk::sync::Settings {
+        check_every: std::time::Duration::from_millis(100),
+        ..crate::stage::settings()
+    };
+    let stage = Stage::with(BOTH[0], settings).await;
+    let pair = pair("one");
+    stage.clean(secured(&stage, &pair)).await;
+    stage.tyk().lose_certificates();
+    stage
+        .eventually("told", || stage.told().contains(&Key::new("shop", "a")))
+        .await;
+    stage.clean(secured(&stage, &pair)).await;
+    assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
+}

@@ -1,0 +1,15 @@
+//! Actors and clients against the stand-in for Tyk, both APIs: what is written, what is asked, what comes of it, and what
+//! happens when anything of it goes wrong.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
+mod certificates;
+mod crash;
+mod faults;
+mod life;
+mod stage;

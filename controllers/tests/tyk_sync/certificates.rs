@@ -163,3 +163,27 @@ async fn one_that_is_lost_is_noticed() {
     stage.clean(secured(&stage, &pair)).await;
     assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
 }
+
+/// The certificate alone blocks the whole one; the actor clears the way.
+pub(crate) async fn bare_then_whole(
+    stage: &Stage,
+    client: &std::sync::Arc<dyn routewright::tyk::client::TykApi>,
+) {
+    let pair = pair("one");
+    let bare = routewright::tyk::client::Bundle(pair.pem.clone().into_bytes());
+    assert_eq!(client.upload(&stored(&pair), &bare).await.unwrap(), stored(&pair));
+    let whole = secured(stage, &pair);
+    let request = Job {
+        apis: Vec::new(),
+        ..whole
+    };
+    stage.clean(request).await;
+    assert!(
+        client
+            .certificate(&stored(&pair))
+            .await
+            .unwrap()
+            .unwrap()
+            .has_private
+    );
+}

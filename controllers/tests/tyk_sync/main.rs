@@ -12,4 +12,5 @@ mod certificates;
 mod crash;
 mod faults;
 mod life;
+mod real;
 mod stage;

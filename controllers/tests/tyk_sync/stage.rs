@@ -159,6 +159,17 @@ impl Stage {
         }
     }
 
+    /// A process before the gateway at `url`; the stand-in beside it is not asked.
+    pub(crate) async fn before(url: &str, secret: &str, settings: Settings) -> Self {
+        let mut stage = Self::with(Mode::OpenSource, settings).await;
+        *stage.given.credential.lock().unwrap() = secret.to_owned();
+        stage.connection = Arc::new(Connection {
+            url: url.trim_end_matches('/').to_owned(),
+            ..(*stage.connection).clone()
+        });
+        stage
+    }
+
     pub(crate) fn tyk(&self) -> Handle {
         self.tyk.handle()
     }

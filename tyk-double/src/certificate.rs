@@ -36,7 +36,6 @@ pub struct Stored {
 pub(crate) struct Entry {
     pub(crate) stored: Stored,
     /// What TLS needs to serve it.
-    #[allow(dead_code)]
     pub(crate) served: Option<std::sync::Arc<CertifiedKey>>,
 }
 

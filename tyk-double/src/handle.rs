@@ -18,8 +18,10 @@ use crate::{
     document::{Definition, EXTENSION},
     double::{Double, Mode},
     fault::Fault,
+    plane::Plane,
     state::{Api, File, State},
     steps::{Pause, Side, Steps},
+    tls::Served,
 };
 
 /// A request to the REST API.
@@ -98,6 +100,8 @@ pub(crate) struct Shared {
     /// Host and port as they stand in server URLs.
     pub(crate) listen: String,
     pub(crate) state: Mutex<State>,
+    pub(crate) plane: Mutex<Arc<Plane>>,
+    pub(crate) served: Arc<Served>,
     pub(crate) faults: Mutex<Vec<Fault>>,
     pub(crate) journal: Mutex<Journal>,
     pub(crate) steps: Steps,
@@ -134,7 +138,14 @@ impl Shared {
     }
 
     /// Makes the data plane serve what is loaded.
-    pub(crate) fn serve(&self, _state: &State) {}
+    pub(crate) fn serve(&self, state: &State) {
+        *locked(&self.plane) = Arc::new(Plane::of(state, self.settings.switches));
+        self.served.replace(&state.certificates);
+    }
+
+    pub(crate) fn plane(&self) -> Arc<Plane> {
+        Arc::clone(&locked(&self.plane))
+    }
 
     pub(crate) fn log(&self, line: impl FnOnce() -> String) {
         if self.settings.log {

@@ -22,11 +22,16 @@ mod fill;
 mod gateway;
 mod handle;
 mod multipart;
+mod plane;
+mod program;
+mod proxy;
 mod reply;
 mod server;
 mod shape;
 mod state;
 mod steps;
+mod tls;
+mod url;
 
 pub use certificate::Stored;
 pub use double::{Double, Mode, Running, Switches};

@@ -15,8 +15,10 @@ use crate::{
     fault::{self, Wrong},
     gateway::{self, Done},
     handle::{Handle, Shared, locked},
+    proxy,
     reply::{Body, Reply},
     steps::Side,
+    tls,
 };
 
 /// A body of either side.
@@ -59,13 +61,23 @@ pub(crate) async fn start(settings: Double) -> io::Result<Running> {
         Some(listener) => listener.local_addr()?,
         None => address,
     };
+    let tls = match settings.tls {
+        Some(address) => Some(TcpListener::bind(address).await?),
+        None => None,
+    };
+    let tls_address = match &tls {
+        Some(listener) => Some(listener.local_addr()?),
+        None => None,
+    };
     let shared = Arc::new(Shared {
         listen: address.to_string(),
         settings,
         address,
         data: data_address,
-        tls: None,
+        tls: tls_address,
         state: Default::default(),
+        plane: Default::default(),
+        served: Default::default(),
         faults: Default::default(),
         journal: Default::default(),
         steps: Default::default(),
@@ -89,6 +101,10 @@ pub(crate) async fn start(settings: Double) -> io::Result<Running> {
             Arc::clone(&shared),
             Halves::DataOnly,
         )));
+    }
+    if let Some(listener) = tls {
+        let acceptor = tls::acceptor(Arc::clone(&shared.served))?;
+        tasks.push(tokio::spawn(accept_tls(listener, acceptor, Arc::clone(&shared))));
     }
     if !shared.settings.tick.is_zero() {
         tasks.push(tokio::spawn(tick(Arc::clone(&shared))));
@@ -122,6 +138,21 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, halves: Halves) {
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             serve(TokioIo::new(stream), shared, halves, peer).await;
+        });
+    }
+}
+
+async fn accept_tls(listener: TcpListener, acceptor: tokio_rustls::TlsAcceptor, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            continue;
+        };
+        let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
+        tokio::spawn(async move {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                serve(TokioIo::new(stream), shared, Halves::DataOnly, peer).await;
+            }
         });
     }
 }
@@ -183,7 +214,7 @@ pub(crate) fn decoded_bytes(text: &str) -> Vec<u8> {
 async fn one(
     shared: Arc<Shared>,
     halves: Halves,
-    _peer: SocketAddr,
+    peer: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Response<AnyBody>, Cut> {
     let path = request.uri().path().to_owned();
@@ -199,7 +230,10 @@ async fn one(
     if halves == Halves::DataOnly && health {
         return Ok(respond(gateway::health(path == "/ready")));
     }
-    Ok(respond(Reply::text(404, "Not Found")))
+    if halves == Halves::ControlOnly {
+        return Ok(respond(Reply::text(404, "Not Found")));
+    }
+    Ok(proxy::answer(shared, peer, request).await)
 }
 
 async fn control_request(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<AnyBody>, Cut> {

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{certificate::Store, document::Definition, fill};
+use crate::{certificate::Store, document::Definition, double::Switches, fill, program::Program};
 
 /// A document as it was written.
 pub(crate) struct File {
@@ -39,6 +39,7 @@ pub(crate) struct Api {
     /// Where it listens; not what was written if another API was there.
     pub(crate) path: String,
     shown: OnceLock<Value>,
+    program: OnceLock<Arc<Program>>,
 }
 
 impl Api {
@@ -47,7 +48,16 @@ impl Api {
             file,
             path,
             shown: OnceLock::new(),
+            program: OnceLock::new(),
         })
+    }
+
+    /// What it does; the turn of its backends lives as long as the document is unchanged.
+    pub(crate) fn program(&self, switches: Switches) -> Arc<Program> {
+        Arc::clone(
+            self.program
+                .get_or_init(|| Arc::new(Program::of(&self.file, switches))),
+        )
     }
 
     /// As GET shows it.

@@ -1,4 +1,5 @@
-//! A Tyk Gateway to ask: the given one, or one that is started for the test, with Redis, and stopped after it.
+//! A gateway to ask: the stand-in; or the given Tyk Gateway, or one that is started for the test, with Redis, and stopped
+//! after it.
 
 use std::{
     fs::{self, File},
@@ -9,12 +10,15 @@ use std::{
 };
 
 use routewright::tyk::translate::TykApi;
+use routewright_tyk_double as double;
 use serde_json::{Value, json};
 
 use crate::wire::{self, Answer};
 
-/// Which gateway the environment gives.
+/// Which gateway is asked.
 pub(crate) enum Given {
+    /// The stand-in.
+    Double,
     /// A program to start, with its templates.
     Program { program: PathBuf, templates: PathBuf },
     /// One that runs.
@@ -74,19 +78,47 @@ pub(crate) struct Gateway {
     /// Stopped in this order.
     children: Vec<Child>,
     folder: Option<PathBuf>,
+    /// The stand-in, and the threads that it runs on.
+    double: Option<(double::Running, tokio::runtime::Runtime)>,
 }
 
 impl Gateway {
     pub(crate) fn start(given: &Given, switches: Switches) -> Self {
         match given {
+            Given::Double => Self::stand_in(switches),
             Given::Url { address, secret } => Self {
                 address: *address,
                 secret: secret.clone(),
                 switches,
                 children: Vec::new(),
                 folder: None,
+                double: None,
             },
             Given::Program { program, templates } => Self::run(program, templates, switches),
+        }
+    }
+
+    fn stand_in(switches: Switches) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let secret = "secret-of-the-test".to_owned();
+        let settings = double::Double::gateway()
+            .secret(&secret)
+            .switches(match switches {
+                Switches::On => double::Switches::ON,
+                Switches::Off => double::Switches::OFF,
+            });
+        let running = runtime.block_on(settings.start()).unwrap();
+        Self {
+            address: running.address(),
+            secret,
+            switches,
+            children: Vec::new(),
+            folder: None,
+            double: Some((running, runtime)),
         }
     }
 
@@ -145,6 +177,7 @@ impl Gateway {
             switches,
             children: vec![redis],
             folder: Some(folder.clone()),
+            double: None,
         };
         let until = Instant::now() + Duration::from_secs(120);
         let wait = |what: &str, ready: &dyn Fn() -> bool| {
@@ -225,7 +258,7 @@ impl Gateway {
 
     /// Leaves nothing behind in a gateway that is not ours to stop.
     pub(crate) fn clean(&self, ids: &[String]) {
-        if self.folder.is_none() {
+        if self.folder.is_none() && self.double.is_none() {
             for id in ids {
                 self.control("DELETE", &format!("/tyk/apis/oas/{id}"), b"");
             }

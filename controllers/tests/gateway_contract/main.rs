@@ -1,9 +1,12 @@
-//! What the documents do in a running Tyk Gateway: every construct that translation writes is posted, loaded and asked.
+//! What both Tyk and its stand-in do, with the same test code: the data half posts every construct that translation
+//! writes, loads it and asks; the REST half (`rest`) asks the API that the clients use. The control half (`control`) runs
+//! the clients and the actors against the stand-in.
 //!
-//! Runs when a gateway is given: `TYK_GATEWAY_BIN` (the program) with `TYK_GATEWAY_TEMPLATES` (its folder `templates`)
-//! and `redis-server` in PATH, which are started on loopback and stopped again; or `TYK_GATEWAY_URL` (http, it must
-//! reach this machine's loopback) with `TYK_GATEWAY_SECRET`. Without either it says so and counts as ignored, which the
-//! usual test harness cannot do; hence an own one that prints the same lines.
+//! Against the stand-in always, with the gateway's settings on and off: `double::on::…`, `double::off::…`. Against a Tyk
+//! Gateway when one is given, `tyk::on::…`, `tyk::off::…`: `TYK_GATEWAY_BIN` (the program) with `TYK_GATEWAY_TEMPLATES`
+//! (its folder `templates`) and `redis-server` in PATH, which are started on loopback and stopped again; or
+//! `TYK_GATEWAY_URL` (http, it must reach this machine's loopback) with `TYK_GATEWAY_SECRET`. Without either those count
+//! as ignored and say why, which the usual test harness cannot do; hence an own one that prints the same lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,6 +22,7 @@ mod filters;
 mod gateway;
 mod hosts;
 mod methods;
+mod rest;
 mod stories;
 #[path = "../tyk_translate/support.rs"]
 mod support;
@@ -104,6 +108,19 @@ fn everywhere() -> Vec<(&'static str, Story)> {
         attached::settings_for_unmatched_methods_do_nothing,
         hosts::strict_routes_match_by_segment,
         hosts::certificate_ids_are_known_beforehand,
+        rest::the_secret_is_asked_for,
+        rest::a_write_shows_after_the_reload,
+        rest::put_and_delete_want_what_is_loaded,
+        rest::a_document_that_cannot_load,
+        rest::ids_are_names_of_files,
+        rest::what_is_refused_and_how,
+        rest::what_is_accepted_although_wrong,
+        rest::what_a_document_looks_like_afterwards,
+        rest::a_rename_sticks,
+        rest::two_newcomers_are_both_renamed,
+        rest::certificates,
+        rest::certificates_that_are_refused,
+        rest::health_says_nothing_of_apis,
     ]
 }
 
@@ -120,56 +137,80 @@ fn switched_on() -> Vec<(&'static str, Story)> {
     ]
 }
 
+/// Stories of one gateway with one set of settings.
+struct Round {
+    given: Result<Given, String>,
+    switches: Switches,
+    stories: Vec<(String, Story)>,
+}
+
+fn rounds(filter: Option<&str>) -> Vec<Round> {
+    let mut rounds = Vec::new();
+    for place in ["double", "tyk"] {
+        for (mode, switches) in [("on", Switches::On), ("off", Switches::Off)] {
+            let mut stories = everywhere();
+            if switches == Switches::On {
+                stories.extend(switched_on());
+            }
+            let given = match place {
+                "double" => Ok(Given::Double),
+                _ => Given::from_environment(),
+            };
+            let given = match (given, switches) {
+                (Ok(Given::Url { .. }), Switches::Off) => {
+                    Err("the gateway at TYK_GATEWAY_URL is asked once, with the settings it has".to_owned())
+                }
+                (given, _) => given,
+            };
+            let stories = stories
+                .into_iter()
+                .map(|(name, story)| (format!("{place}::{mode}::{name}"), story))
+                .filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)))
+                .collect();
+            rounds.push(Round {
+                given,
+                switches,
+                stories,
+            });
+        }
+    }
+    rounds
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let filter = words.iter().find(|word| !word.starts_with('-'));
-    let mut wanted = Vec::new();
-    for (mode, switches, stories) in [
-        (
-            "on",
-            Switches::On,
-            everywhere().into_iter().chain(switched_on()).collect::<Vec<_>>(),
-        ),
-        ("off", Switches::Off, everywhere()),
-    ] {
-        let chosen: Vec<_> = stories
-            .into_iter()
-            .map(|(name, story)| (format!("{mode}::{name}"), story))
-            .filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str())))
-            .collect();
-        wanted.push((switches, chosen));
-    }
+    let filter = words
+        .iter()
+        .find(|word| !word.starts_with('-'))
+        .map(String::as_str);
+    let rounds = rounds(filter);
     if words.iter().any(|word| word == "--list") {
-        for (name, _) in wanted.iter().flat_map(|(_, stories)| stories) {
+        for (name, _) in rounds.iter().flat_map(|round| &round.stories) {
             println!("{name}: test");
         }
         return ExitCode::SUCCESS;
     }
-    let number: usize = wanted.iter().map(|(_, stories)| stories.len()).sum();
+    let number: usize = rounds.iter().map(|round| round.stories.len()).sum();
     println!("\nrunning {number} tests");
     let started = Instant::now();
     let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
-    let given = Given::from_environment();
-    for (switches, stories) in wanted {
-        if stories.is_empty() {
+    let mut why_not = None;
+    for round in rounds {
+        if round.stories.is_empty() {
             continue;
         }
-        let why_not = match (&given, switches) {
-            (Err(why), _) => Some(why.as_str()),
-            (Ok(Given::Url { .. }), Switches::Off) => {
-                Some("the gateway at TYK_GATEWAY_URL is asked once, with the settings it has")
+        let given = match round.given {
+            Ok(given) => given,
+            Err(why) => {
+                for (name, _) in &round.stories {
+                    println!("test {name} ... ignored, {why}");
+                }
+                ignored += round.stories.len();
+                why_not = Some(why);
+                continue;
             }
-            _ => None,
         };
-        if let Some(why) = why_not {
-            for (name, _) in &stories {
-                println!("test {name} ... ignored, {why}");
-            }
-            ignored += stories.len();
-            continue;
-        }
-        let given = given.as_ref().unwrap();
-        for (name, outcome) in run(given, switches, stories) {
+        for (name, outcome) in run(&given, round.switches, round.stories) {
             if outcome {
                 println!("test {name} ... ok");
                 passed += 1;
@@ -185,8 +226,8 @@ fn main() -> ExitCode {
             println!("    {name}");
         }
     }
-    if let Err(why) = &given {
-        println!("\nNot run against a Tyk Gateway: {why}");
+    if let Some(why) = why_not {
+        println!("\n{ignored} not run against a Tyk Gateway: {why}");
     }
     println!(
         "\ntest result: {}. {passed} passed; {} failed; {ignored} ignored; 0 measured; 0 filtered out; finished in \

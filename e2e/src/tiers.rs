@@ -221,7 +221,7 @@ fn pure(name: &str) -> bool {
 
 /// Test programs of the controllers that ask a real Garage or a real Tyk Gateway.
 fn needs_programs(name: &str) -> bool {
-    matches!(name, "garage_real" | "tyk_gateway")
+    matches!(name, "garage_real" | "gateway_contract")
 }
 
 /// The test program of `e2e/tests` that the first word names, and the words after it; else all words are parts of names.
@@ -361,7 +361,7 @@ mod tests {
         );
         assert!(has(&fake, "tyk_route") && !has(&unit, "tyk_route"), "{unit:?}");
         assert!(
-            has(&cluster, "garage_real") && has(&cluster, "tyk_gateway"),
+            has(&cluster, "garage_real") && has(&cluster, "gateway_contract"),
             "{cluster:?}"
         );
         assert_eq!(unit.len() + fake.len() + cluster.len(), names(&|_| true).len());

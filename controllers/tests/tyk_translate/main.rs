@@ -1,5 +1,5 @@
 //! What a plan becomes in Tyk, row by row of the source's tables: identity, configuration, filters, backends,
-//! attachment. Against a running gateway: `tyk_gateway.rs`.
+//! attachment. Against a running gateway: `gateway_contract`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -10,6 +10,7 @@ use reconcile_kit::testing::{ApiServer, ResourceDef};
 fn server() -> ApiServer {
     let server = ApiServer::new();
     server.serve(ResourceDef::http_route());
+    server.serve(ResourceDef::gateway());
     server.deny(NOBODY, "*", "*");
     server
 }

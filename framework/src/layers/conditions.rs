@@ -311,10 +311,10 @@ impl Reporting {
             }
         }
         // The newest version that we know of is the one that the write must find.
-        let version = version
+        let mut version = version
             .or(pending.map(|p| p.version))
             .unwrap_or_else(|| cached.to_owned());
-        let (mut written, mut refused) = (false, None);
+        let (mut written, mut refused, mut relieved) = (false, None, false);
         for _ in 0..MAX_CUTS {
             self.cut(&mut report);
             let now = Time(Timestamp::now());
@@ -378,6 +378,22 @@ impl Reporting {
                     break;
                 }
                 Err(StatusError::Gone) => return Ok(None),
+                Err(StatusError::Failed(error)) if error.class == ErrorClass::Invalid && !relieved => {
+                    // An entry that we leave out stays as far as others own it, and lacks then what the schema wants.
+                    let over = self.held_back(&report, &live);
+                    if over.is_empty() {
+                        return Err(error);
+                    }
+                    let removed = self.writer.remove(&self.contract, target, &version, &over).await;
+                    let removed = removed.map_err(|error| refusal(target, error))?;
+                    relieved = true;
+                    version = removed.version;
+                    live = LiveStatus {
+                        conditions: removed.conditions,
+                        fields: as_answered(&report, live.fields, removed.fields),
+                    };
+                    self.memory.wrote(namespace, name, uid, &version, live.clone());
+                }
                 Err(error) => return Err(refusal(target, error)),
             }
         }
@@ -386,6 +402,14 @@ impl Reporting {
             self.note_refusal(namespace, name, refused);
         }
         Ok(None)
+    }
+
+    /// Entries of ours in live lists that are over.
+    fn held_back(&self, report: &Report, live: &LiveStatus) -> Vec<String> {
+        if self.contract.mode == StatusMode::Patch {
+            return Vec::new();
+        }
+        entries_over(report, |name| live.fields.get(name), self.contract.conditions)
     }
 
     /// These paths are left out from now on. An error if that was known already: it did not help.
@@ -596,14 +620,22 @@ fn leftovers(
     let fields = answer.fields.keys().filter(|name| {
         contract.fields.contains(&name.as_str()) && !change.fields.contains_key(name.as_str())
     });
-    let entries = report.fields.iter().flat_map(|(name, field)| match field {
-        StatusField::Entries(entries) => {
-            let answered = answer.fields.get(*name).unwrap_or(&Value::Null);
-            entries.leftovers(name, answered, contract.conditions)
-        }
-        _ => Vec::new(),
-    });
+    let entries = entries_over(report, |name| answer.fields.get(name), contract.conditions);
     conditions.chain(fields.cloned()).chain(entries).collect()
+}
+
+/// What is over in the lists of entries that a report names.
+fn entries_over<'a>(
+    report: &Report,
+    list: impl Fn(&str) -> Option<&'a Value>,
+    types: &[&str],
+) -> Vec<String> {
+    let fields = report.fields.iter();
+    let over = fields.filter_map(|(name, field)| match field {
+        StatusField::Entries(entries) => Some(entries.leftovers(name, list(name)?, types)),
+        _ => None,
+    });
+    over.flatten().collect()
 }
 
 /// A status body without its transition times.

@@ -409,7 +409,8 @@ impl ResourceDef {
                         "supportedFeatures",
                         list(object([("name", string())])).keyed(["name"]),
                     ),
-                ]),
+                ])
+                .or(json!({ "conditions": [unknown_condition("Accepted")] })),
             ),
         ]))
     }
@@ -439,7 +440,8 @@ impl ResourceDef {
             ("listeners", list(listener_status).keyed(["name"])),
             ("addresses", list(address)),
             ("attachedListenerSets", integer()),
-        ]);
+        ])
+        .or(json!({ "conditions": [unknown_condition("Accepted"), unknown_condition("Programmed")] }));
         let namespaces = object([("from", string().or("Same")), ("selector", any())]);
         let allowed = object([
             ("namespaces", namespaces.or(json!({ "from": "Same" }))),

@@ -314,6 +314,8 @@ impl Store {
                 &[Cause::invalid("patch", format!("Invalid value: {text}"))],
             )
         })?;
+        // What is empty in metadata is not there, and nobody's.
+        clean_metadata(&mut object);
         let owners = self.owners_after_update(target, &live, &object);
         self.replace(target, &live, object, owners, How::Patch)
     }

@@ -25,6 +25,11 @@ const ROUTE: Kind = Kind {
     api_version: "gateway.networking.k8s.io/v1",
     plural: "httproutes",
 };
+const GATEWAY: Kind = Kind {
+    kind: "Gateway",
+    api_version: "gateway.networking.k8s.io/v1",
+    plural: "gateways",
+};
 const SECRET: Kind = Kind {
     kind: "Secret",
     api_version: "v1",
@@ -80,6 +85,8 @@ checks! {
     "watch" for [CONFIG_MAP, WIDGET]: watches;
     "status of a map list" for [WIDGET]: status_map;
     "status of an atomic list" for [ROUTE]: status_atomic;
+    "status patched beside others" for [ROUTE]: status_beside;
+    "status by force" for [GATEWAY]: status_forced;
     "status of a built-in kind" for [INGRESS]: status_builtin;
     "owned lists" for [WIDGET]: list_kinds;
     "owner references" for [CONFIG_MAP, INGRESS, WIDGET, ROUTE]: owners;
@@ -108,18 +115,21 @@ pub(super) async fn all(
 ) {
     let mut notes = Notes::new(client.clone(), namespace);
     prepare(&mut notes).await;
-    let route = notes
-        .send(Ask::new(Method::GET, "/apis/gateway.networking.k8s.io/v1"))
-        .await;
-    let served = route.code == 200;
+    let mut served = Vec::new();
+    for kind in [ROUTE, GATEWAY] {
+        let listed = notes.send(notes.list(kind)).await;
+        if listed.code == 200 {
+            served.push(kind.kind);
+        }
+    }
     for (name, kinds, check) in ALL {
         for kind in *kinds {
             let name = format!("{name} / {}", kind.kind);
             if !name.contains(filter) {
                 continue;
             }
-            if kind.kind == "HTTPRoute" && !served {
-                done(name, Err("gateway.networking.k8s.io/v1 is not served".to_owned()));
+            if kind.api_version == ROUTE.api_version && !served.contains(&kind.kind) {
+                done(name, Err(format!("{} is not served", kind.kind)));
                 continue;
             }
             let mut notes = Notes::new(client.clone(), namespace);
@@ -153,7 +163,7 @@ async fn prepare(notes: &mut Notes) {
 
 /// Removes what a check left, so that the next one starts empty.
 async fn clean(notes: &mut Notes) {
-    for kind in [CONFIG_MAP, SECRET, INGRESS, WIDGET, ROUTE, LEASE, EVENT] {
+    for kind in [CONFIG_MAP, SECRET, INGRESS, WIDGET, ROUTE, GATEWAY, LEASE, EVENT] {
         let all = notes.send(notes.list(kind)).await;
         for item in all.json["items"].as_array().cloned().unwrap_or_default() {
             let name = item["metadata"]["name"].as_str().unwrap_or_default();
@@ -273,6 +283,12 @@ fn body(kind: Kind, name: &str, variant: u32) -> Value {
                 "hostnames": [host],
                 "rules": [{ "backendRefs": [{ "name": "s", "port": 80 }] }],
             });
+        }
+        "Gateway" => {
+            out["spec"] = json!({
+                "gatewayClassName": "nobodys",
+                "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP", "hostname": host }],
+            })
         }
         "Lease" => {
             out["spec"] = json!({ "holderIdentity": format!("v{variant}"), "leaseDurationSeconds": 15 })
@@ -1437,6 +1453,230 @@ async fn status_atomic(n: &mut Notes, k: Kind) {
             .subresource("status"),
     )
     .await;
+}
+
+/// What writing entries beside those of others relies on.
+async fn status_beside(n: &mut Notes, k: Kind) {
+    let parent = |controller: &str, parent: Value, conditions: Value| json!({ "parentRef": parent, "controllerName": controller, "conditions": conditions });
+    let accepted = || json!([condition("Accepted", "True")]);
+    let patch = |version: &str, status: Value| json!({ "metadata": { "resourceVersion": version }, "status": status });
+    let merge = |n: &Notes, manager: &str, version: &str, status: Value| {
+        n.merge(k, "a", manager, patch(version, status))
+            .subresource("status")
+    };
+    let made = n.send(n.apply(k, "rw", body(k, "a", 1))).await;
+    n.show("status at first", &made.json["status"]);
+    let theirs = parent("a.b/they", json!({ "name": "gw" }), accepted());
+    let first = n
+        .step(
+            "they write",
+            merge(n, "they", &made.version(), json!({ "parents": [theirs] })),
+        )
+        .await;
+    n.show("status", &first.json["status"]);
+    let both = |live: &Value, ours: Value| {
+        let mut list = live["status"]["parents"].as_array().cloned().unwrap_or_default();
+        list.push(ours);
+        json!({ "parents": list })
+    };
+    let ours = |conditions: Value| parent("a.b/we", json!({ "name": "gw", "port": 80 }), conditions);
+    n.step(
+        "we write on an old view",
+        merge(n, "we", &made.version(), both(&first.json, ours(accepted()))),
+    )
+    .await;
+    let second = n
+        .step(
+            "we write",
+            merge(n, "we", &first.version(), both(&first.json, ours(accepted()))),
+        )
+        .await;
+    n.show("status", &second.json["status"]);
+    n.step(
+        "the same on an old view",
+        merge(n, "we", &first.version(), both(&first.json, ours(accepted()))),
+    )
+    .await;
+    n.step(
+        "the same",
+        merge(n, "we", &second.version(), both(&first.json, ours(accepted()))),
+    )
+    .await;
+    let mut foreign = condition("example.org/Policy", "True");
+    foreign["lastTransitionTime"] = json!("2026-01-01T00:00:00.123456+00:00");
+    let third = n
+        .step(
+            "a condition of somebody in our entry, twice the same entry",
+            merge(n, "other", &second.version(), {
+                let mut status = both(&first.json, ours(json!([foreign, condition("Accepted", "True")])));
+                if let Some(list) = status["parents"].as_array_mut() {
+                    list.push(ours(accepted()));
+                }
+                status
+            }),
+        )
+        .await;
+    n.show("status", &third.json["status"]);
+    n.step(
+        "an unknown field of an entry",
+        merge(n, "we", &third.version(), {
+            let mut odd = ours(accepted());
+            odd["odd"] = json!(1);
+            both(&first.json, odd)
+        }),
+    )
+    .await;
+    let live = n.send(n.get(k, "a")).await;
+    n.show("status", &live.json["status"]);
+    let many: Vec<Value> = (0..33)
+        .map(|i| parent("a.b/we", json!({ "name": format!("gw{i}") }), accepted()))
+        .collect();
+    n.step_brief(
+        "more than 32",
+        merge(n, "we", &live.version(), json!({ "parents": many })),
+    )
+    .await;
+    n.step_brief(
+        "no list",
+        merge(n, "we", &live.version(), json!({ "parents": null })),
+    )
+    .await;
+    let empty = n
+        .step(
+            "an empty list",
+            merge(n, "we", &live.version(), json!({ "parents": [] })),
+        )
+        .await;
+    n.show("status", &empty.json["status"]);
+    n.step(
+        "an empty list again",
+        merge(n, "we", &empty.version(), json!({ "parents": [] })),
+    )
+    .await;
+    n.step(
+        "finalizer and annotation in one patch",
+        n.merge(
+            k,
+            "a",
+            "we",
+            json!({ "metadata": {
+                "resourceVersion": empty.version(),
+                "finalizers": ["example.org/f"], "annotations": { "example.org/a": "1", "example.org/absent": null },
+            }}),
+        ),
+    )
+    .await;
+    let held = n.send(n.get(k, "a")).await;
+    n.show("finalizers", &held.json["metadata"]["finalizers"]);
+    n.show("annotations", &held.json["metadata"]["annotations"]);
+    n.step(
+        "both gone in one patch",
+        n.merge(
+            k,
+            "a",
+            "we",
+            json!({ "metadata": {
+                "resourceVersion": held.version(), "finalizers": [], "annotations": { "example.org/a": null },
+            }}),
+        ),
+    )
+    .await;
+}
+
+/// A status that is ours by the API: defaults stand in it, or what an earlier controller wrote.
+async fn status_forced(n: &mut Notes, k: Kind) {
+    let s = |status: Value| status_of(k, "a", status);
+    let listener = |conditions: Value| json!({ "name": "http", "attachedRoutes": 1, "supportedKinds": [], "conditions": conditions });
+    let made = n.step("made", n.apply(k, "rw", body(k, "a", 1))).await;
+    n.show("status", &made.json["status"]);
+    let ours = json!({
+        "conditions": [condition("Accepted", "True"), condition("Programmed", "True")],
+        "listeners": [listener(json!([condition("Accepted", "True"), condition("Programmed", "True")]))],
+    });
+    n.step(
+        "the one before us, by PUT",
+        n.put(
+            k,
+            "a",
+            "before",
+            meta(
+                s(json!({
+                    "conditions": [condition("Accepted", "False"), condition("Theirs", "True")],
+                    "listeners": [listener(json!([condition("Accepted", "False"), condition("Theirs", "True")]))],
+                })),
+                json!({ "resourceVersion": made.version() }),
+            ),
+        )
+        .subresource("status"),
+    )
+    .await;
+    n.step_brief(
+        "ours, not forced",
+        n.apply_gently(k, "we", s(ours.clone())).subresource("status"),
+    )
+    .await;
+    n.step(
+        "ours, forced, on an old view",
+        n.apply(
+            k,
+            "we",
+            meta(s(ours.clone()), json!({ "resourceVersion": made.version() })),
+        )
+        .subresource("status"),
+    )
+    .await;
+    let live = n.send(n.get(k, "a")).await;
+    let first = n
+        .step_brief(
+            "ours, forced",
+            n.apply(
+                k,
+                "we",
+                meta(s(ours.clone()), json!({ "resourceVersion": live.version() })),
+            )
+            .subresource("status"),
+        )
+        .await;
+    n.show("status", &first.json["status"]);
+    let again = n
+        .step_brief("ours again", n.apply(k, "we", s(ours)).subresource("status"))
+        .await;
+    n.show("version is the same", &json!(again.version() == first.version()));
+    let fewer = n
+        .step_brief(
+            "fewer conditions",
+            n.apply(
+                k,
+                "we",
+                s(json!({
+                    "conditions": [condition("Accepted", "True")],
+                    "listeners": [listener(json!([condition("Accepted", "True")]))],
+                })),
+            )
+            .subresource("status"),
+        )
+        .await;
+    n.show("status", &fewer.json["status"]);
+    // What another manager has in the entry holds it back, without what the schema requires of it.
+    let none = s(json!({ "conditions": [condition("Accepted", "True")], "listeners": [] }));
+    n.step_brief(
+        "no listener",
+        n.apply(k, "we", none.clone()).subresource("status"),
+    )
+    .await;
+    let remove = json!([
+        { "op": "replace", "path": "/metadata/resourceVersion", "value": fewer.version() },
+        { "op": "remove", "path": "/status/listeners/0" },
+    ]);
+    let removed = n
+        .step_brief(
+            "the listener is removed",
+            n.json_patch(k, "a", "we", remove).subresource("status"),
+        )
+        .await;
+    n.show("listeners", &removed.json["status"]["listeners"]);
+    n.step_brief("no listener again", n.apply(k, "we", none).subresource("status"))
+        .await;
 }
 
 async fn status_builtin(n: &mut Notes, k: Kind) {

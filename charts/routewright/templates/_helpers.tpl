@@ -215,7 +215,8 @@ spec:
   verbs: [list, watch]
 - apiGroups: [tyk.tyk.io]
   resources: [operatorcontexts]
-  verbs: [list, watch]
+  # Read again for the credential, which is kept nowhere.
+  verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [services]
   verbs: [list, watch]

@@ -10,7 +10,7 @@ use routewright_e2e::{Error, Result, Scenario, scenario, wait};
 use serde_json::{Value, json};
 
 use crate::TURN;
-use crate::release::{Release, SOON, apply_crds, crds, without_crds};
+use crate::release::{Release, SOON, apply_crds, crds, tyk_crds, without_crds};
 
 /// Which controllers are on.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +18,17 @@ struct Toggles {
     ingress: bool,
     gateway: bool,
     garage: bool,
+    /// Never for some namespaces only.
+    tyk: bool,
 }
 
 impl Toggles {
     fn all() -> impl Iterator<Item = Self> {
-        (0..8).map(|n| Self {
+        (0..16).map(|n| Self {
             ingress: n & 1 > 0,
             gateway: n & 2 > 0,
             garage: n & 4 > 0,
+            tyk: n & 8 > 0,
         })
     }
 
@@ -35,6 +38,7 @@ impl Toggles {
             mark(self.ingress, 'i'),
             mark(self.gateway, 'g'),
             mark(self.garage, 'b'),
+            mark(self.tyk, 't'),
         ]
         .iter()
         .collect()
@@ -51,7 +55,7 @@ impl Toggles {
         json!({
             "ingress": {"enabled": self.ingress}, "gatewayAPI": {"enabled": self.gateway},
             "garageBuckets": {"enabled": self.garage, "cleanupOnUninstall": false}, "watchNamespaces": watch,
-            "crds": {"garage": {"enabled": false}},
+            "tyk": {"enabled": self.tyk, "keepApis": true}, "crds": {"garage": {"enabled": false}},
             // The life below has buckets that the policy would refuse.
             "admissionPolicy": {"enabled": false},
         })
@@ -67,6 +71,7 @@ async fn every_combination_runs_and_uses_exactly_its_rights() {
         let _turn = TURN.lock().await;
         without_crds(s.cluster).await?;
         apply_crds(&s, &crds(|_| {}))?;
+        apply_crds(&s, &tyk_crds())?;
         s.cluster.gateway_crds("standard").await?;
         let garage = Garage::deploy(s.cluster, s.ns(), "garage", &GarageOptions::default()).await?;
         // Given each combination for all namespaces, while there is nothing to do
@@ -74,7 +79,9 @@ async fn every_combination_runs_and_uses_exactly_its_rights() {
             .try_for_each_concurrent(AT_ONCE, |toggles| idle(&s, toggles))
             .await?;
         // And each for its own two namespaces, eight releases beside each other in one
-        let narrow = Toggles::all().map(|toggles| alone(&s, &garage, toggles));
+        let narrow = Toggles::all()
+            .filter(|toggles| !toggles.tyk)
+            .map(|toggles| alone(&s, &garage, toggles));
         let outcomes: Vec<Result<()>> = stream::iter(narrow).buffer_unordered(AT_ONCE).collect().await;
         for outcome in outcomes {
             outcome?;
@@ -84,12 +91,21 @@ async fn every_combination_runs_and_uses_exactly_its_rights() {
             ingress: true,
             gateway: true,
             garage: true,
+            tyk: true,
         };
         let (home, away) = (namespace(&s, "home").await?, namespace(&s, "away").await?);
         let release = Release::new(s.cluster, "everywhere", s.ns())?;
         release.install(all.values(&[])).await?;
         live(&s, &release, all, &garage, (&home, &away)).await?;
-        finish(release, all, &[]).await
+        routed(&Stage::in_namespace(&s, home.name()).await?).await?;
+        finish(release, all, &[]).await?;
+        // And what was held for Tyk can go, though that Tyk never answered
+        let stage = Stage::in_namespace(&s, home.name()).await?;
+        for (kind, name) in [("HTTPRoute", "tyk"), ("Gateway", "tyk"), ("GatewayClass", CLASS)] {
+            stage.delete(kind, name).await?;
+            stage.gone(kind, name).await?;
+        }
+        Ok(())
     })
     .await;
 }
@@ -107,9 +123,12 @@ async fn idle(s: &Scenario, toggles: Toggles) -> Result<()> {
     let next = match (toggles.ingress || toggles.gateway, toggles.garage) {
         (_, true) => "connect a Garage and make a bucket",
         (true, false) => "set spec.websiteExposure on a GarageBucket",
-        (false, false) => "helm upgrade wide-xxx <chart> -n",
+        (false, false) if toggles.tyk => "kubectl wait gatewayclass/<name>",
+        (false, false) => "helm upgrade wide-xxxx <chart> -n",
     };
     assert!(text.contains(next), "{toggles:?}: {text}");
+    let tyk = "Gateway API on Tyk: say where Tyk is";
+    assert_eq!(text.contains(tyk), toggles.tyk, "{toggles:?}: {text}");
     release.uninstall().await
 }
 
@@ -248,4 +267,86 @@ async fn in_garage(stage: &Stage, toggles: Toggles, name: &str) -> Result<()> {
         .until("in Garage", "GarageBucket", name, made)
         .await
         .map_err(|e| Error::other(format!("{name}: {e}")))
+}
+
+/// The class of this scenario alone.
+const CLASS: &str = "chart-combinations";
+
+/// A class, a Gateway and a route with an attached definition, on a Tyk that does not answer: whatever is written to
+/// Kubernetes is written.
+async fn routed(stage: &Stage) -> Result<()> {
+    let tyk = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tyk.tyk.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let gateway = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let document = json!({
+        "openapi": "3.0.3", "info": {"title": "x", "version": "1"}, "paths": {},
+        "x-tyk-api-gateway": {"info": {"name": "x", "state": {"active": true}}, "server": {}, "upstream": {}},
+    });
+    for object in [
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tyk"},
+            "stringData": {"TYK_MODE": "ce", "TYK_URL": "http://127.0.0.1:9", "TYK_AUTH": "x"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tyk"}, "data": {"oas.json": document.to_string()}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "tyk"}, "spec": {"ports": [{"port": 80}]}}),
+        tyk(
+            "OperatorContext",
+            "tyk",
+            json!({"secretRef": {"name": "tyk"}, "dataPlane": {"serviceRef": {"name": "tyk"}}}),
+        ),
+        tyk(
+            "TykOasApiDefinition",
+            "tyk",
+            json!({
+                "tykOAS": {"configmapRef": {"name": "tyk", "keyName": "oas.json"}},
+                "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "tyk"}],
+            }),
+        ),
+        gateway(
+            "GatewayClass",
+            CLASS,
+            json!({
+                "controllerName": "routewright.dev/tyk",
+                "parametersRef": {"group": "tyk.tyk.io", "kind": "OperatorContext", "name": "tyk", "namespace": stage.ns()},
+            }),
+        ),
+        gateway(
+            "Gateway",
+            "tyk",
+            json!({"gatewayClassName": CLASS, "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}),
+        ),
+        gateway(
+            "HTTPRoute",
+            "tyk",
+            json!({"parentRefs": [{"name": "tyk"}], "rules": [{"backendRefs": [{"name": "tyk", "port": 80}]}]}),
+        ),
+    ] {
+        stage.apply(object).await?;
+    }
+    let condition = |object: &Value, path: &str, kind: &str| -> Option<String> {
+        let conditions = object.pointer(path)?.as_array()?;
+        let found = conditions.iter().find(|c| c["type"] == kind)?;
+        Some(format!(
+            "{} {}",
+            found["status"].as_str()?,
+            found["reason"].as_str()?
+        ))
+    };
+    for (kind, name, path, expected) in [
+        ("GatewayClass", CLASS, "/status/conditions", "True Accepted"),
+        ("Gateway", "tyk", "/status/conditions", "True Accepted"),
+        (
+            "TykOasApiDefinition",
+            "tyk",
+            "/status/conditions",
+            "True Attached",
+        ),
+        (
+            "HTTPRoute",
+            "tyk",
+            "/status/parents/0/conditions",
+            "False TranslationFailed",
+        ),
+    ] {
+        let says = |object: &Value| (condition(object, path, "Accepted")? == expected).then_some(());
+        stage.until(expected, kind, name, says).await?;
+    }
+    Ok(())
 }

@@ -124,7 +124,12 @@ impl Release {
 
     /// `helm uninstall`, hooks included.
     pub(crate) async fn uninstall(&self) -> Result<()> {
-        self.helm(&["uninstall", &self.name, "--timeout", "60s"])
+        self.uninstall_within("60s").await
+    }
+
+    /// The same with another patience.
+    pub(crate) async fn uninstall_within(&self, time: &str) -> Result<()> {
+        self.helm(&["uninstall", &self.name, "--timeout", time])
             .await
             .map(drop)
     }
@@ -310,8 +315,15 @@ pub(crate) async fn without_crds(cluster: &'static Cluster) -> Result<()> {
     .await
 }
 
-/// The product's CRDs as the types generate them, changed by `change`, as JSON.
+/// The product's CRDs for Garage as the types generate them, changed by `change`, as JSON.
 pub(crate) fn crds(change: impl Fn(&mut Value)) -> Vec<Value> {
+    let mut crds = of_group("garage.");
+    crds.iter_mut().for_each(change);
+    crds
+}
+
+/// CRDs of a group by the first part of its name.
+fn of_group(prefix: &str) -> Vec<Value> {
     let mut files: Vec<_> = std::fs::read_dir(repository().join("crds/yaml"))
         .unwrap()
         .flatten()
@@ -320,13 +332,14 @@ pub(crate) fn crds(change: impl Fn(&mut Value)) -> Vec<Value> {
     files.sort();
     files
         .iter()
-        .filter(|f| f.file_name().unwrap().to_string_lossy().starts_with("garage."))
-        .map(|file| {
-            let mut crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-            change(&mut crd);
-            crd
-        })
+        .filter(|f| f.file_name().unwrap().to_string_lossy().starts_with(prefix))
+        .map(|file| serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap())
         .collect()
+}
+
+/// The CRDs of Tyk's group.
+pub(crate) fn tyk_crds() -> Vec<Value> {
+    of_group("tyk.")
 }
 
 /// Installs CRDs by hand, as somebody else does, and waits until they are served.

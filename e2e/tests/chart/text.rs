@@ -105,7 +105,7 @@ fn each_toggle_brings_its_rights_and_nothing_else() {
     definitions.extend(of(&tyk_io("tykoasapidefinitions/status"), &["patch"]));
     definitions.extend(seen.map(|v| format!("{v} {crd} tykoasapidefinitions.tyk.tyk.io")));
     tyk.extend(definitions.clone());
-    tyk.extend(of(&tyk_io("operatorcontexts"), &seen));
+    tyk.extend(of(&tyk_io("operatorcontexts"), &["get", "list", "watch"]));
     tyk.extend(seen.map(|v| format!("{v} {crd} operatorcontexts.tyk.tyk.io")));
     tyk.extend(of("/services", &seen));
     tyk.extend(of("discovery.k8s.io/endpointslices", &seen));

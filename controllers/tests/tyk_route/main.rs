@@ -17,6 +17,7 @@ mod deletion;
 mod lifecycle;
 mod moving;
 mod pace;
+mod real;
 mod secrecy;
 mod table;
 mod trouble;

@@ -42,7 +42,7 @@ fn crd(kind: &str, plural: &str, version: &str, scope: &str) -> Value {
 }
 
 /// The API server with everything installed, and the platform on it.
-fn installed() -> ApiServer {
+pub(crate) fn installed() -> ApiServer {
     let server = support::server(false);
     server.namespace("tyk").namespace("infra").namespace("shop");
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

@@ -319,7 +319,8 @@ impl<'a> Batch<'a> {
             write.wanted = marks::Wanted::of(api, &job.owner, nonce.wrapping_add(1));
             return Some(write);
         }
-        if marks::essence(document) != write.wanted.essence {
+        // What was found edited since it was written is written again: what was changed need not be in what is compared.
+        if write.lost || marks::essence(document) != write.wanted.essence {
             return Some(write);
         }
         self.stands(&write, document);

@@ -1,0 +1,554 @@
+//! The whole operator with its own clients and actors, over HTTP to the stand-in for Tyk: as an open-source gateway and as
+//! a Dashboard. In real time: nothing here waits for a fixed one.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use reconcile_kit::{
+    runtime::{Metrics, leadership::Leadership},
+    testing::{ApiServer, Crash, Mark, Matcher},
+};
+use routewright::{
+    app::{App, Doors, Options},
+    ground::Ground,
+    telemetry::tyk::TykMeter,
+    tyk::{
+        client::{
+            connect::KubeConnector,
+            http::{Limits, MayWrite, Pools},
+        },
+        controllers::{self, Reach},
+        httproute::contexts::KubeContexts,
+        sync::{Actors, Settings},
+        translate::{Owner, stamp::OWNER},
+    },
+};
+use routewright_tyk_double::{Double, Fault, Running, Side};
+use serde_json::{Value, json};
+
+use super::{
+    bench::{self, OPERATOR, id, ids, paths, route, route_named, rule},
+    support,
+    whole::installed,
+};
+
+/// What the Secret of [`bench::secret`] holds.
+const CREDENTIAL: &str = "s3cret-credential";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gateway,
+    Dashboard,
+}
+
+const BOTH: [Kind; 2] = [Kind::Gateway, Kind::Dashboard];
+
+/// A process: its own threads, so that it can be ended between any two of its steps.
+struct Process {
+    app: App,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Process {
+    /// Starts in a thread of its own: a runtime must not start in another.
+    fn start(server: &ApiServer) -> Self {
+        let server = server.clone();
+        let start = move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
+            let app = runtime.block_on(async { operator(&server) });
+            Self { app, runtime }
+        };
+        std::thread::spawn(start).join().unwrap()
+    }
+
+    fn kill(self) {
+        let Self { app, runtime } = self;
+        let end = move || {
+            let inside = runtime.enter();
+            drop(app);
+            drop(inside);
+            runtime.shutdown_timeout(Duration::from_millis(200));
+        };
+        std::thread::spawn(end).join().unwrap();
+    }
+}
+
+fn operator(server: &ApiServer) -> App {
+    let options = Options {
+        tyk: controllers::Options {
+            enabled: true,
+            definitions: true,
+            cluster: Some("cluster-1".into()),
+            ..Default::default()
+        },
+        ..support::options()
+    };
+    // What stands is looked at within the time of a test.
+    let quick = Settings {
+        check_every: Duration::from_millis(400),
+        canary: Duration::from_millis(200),
+        checks_per_second: 1_000,
+        backoff: (Duration::from_millis(50), Duration::from_millis(400)),
+        settle: vec![Duration::from_millis(20); 3],
+        ..Settings::default()
+    };
+    let reach = move |ground: &Ground, drifted| {
+        let may_write: MayWrite = Arc::new(|| true);
+        let pools = Arc::new(Pools::new(None, Limits::default()).unwrap());
+        let client = ground.client.clone();
+        let connector =
+            KubeConnector::new(client.clone(), pools, Arc::clone(&may_write), TykMeter::default());
+        Reach {
+            sync: Arc::new(Actors::new(
+                Arc::new(connector),
+                drifted,
+                may_write,
+                quick.clone(),
+            )),
+            contexts: Arc::new(KubeContexts(client)),
+        }
+    };
+    let doors = Doors {
+        tyk: Some(Arc::new(reach)),
+        ..Doors::default()
+    };
+    let client = server.client_as(OPERATOR);
+    App::start_with(client, Leadership::always(), Metrics::default(), &options, doors).unwrap()
+}
+
+struct Real {
+    kind: Kind,
+    server: ApiServer,
+    tyk: Running,
+    process: Option<Process>,
+    mark: Mark,
+}
+
+fn context(kind: Kind, url: &str) -> Value {
+    let mut context = bench::context("main", url);
+    if kind == Kind::Dashboard {
+        context["spec"]["env"]["mode"] = json!("pro");
+    }
+    context["spec"]["env"]["org"] = json!("org1");
+    context
+}
+
+impl Real {
+    async fn begin(kind: Kind, routes: impl IntoIterator<Item = Value>) -> Self {
+        let double = match kind {
+            Kind::Gateway => Double::gateway(),
+            Kind::Dashboard => Double::dashboard(),
+        };
+        let tyk = double.secret(CREDENTIAL).start().await.unwrap();
+        let server = installed();
+        server.delete("OperatorContext", "tyk", "main");
+        server.create(context(kind, &tyk.handle().url()));
+        for route in routes {
+            server.create(route);
+        }
+        let mark = server.mark();
+        let process = Some(Process::start(&server));
+        let mut real = Self {
+            kind,
+            server,
+            tyk,
+            process,
+            mark,
+        };
+        real.quiet().await;
+        real
+    }
+
+    fn kill(&mut self) {
+        self.process.take().unwrap().kill();
+    }
+
+    fn start(&mut self) {
+        self.process = Some(Process::start(&self.server));
+    }
+
+    fn steps(&self) -> usize {
+        self.tyk.handle().steps()
+    }
+
+    /// Waits until neither side was written to for a while; the operator's writes to Kubernetes, events aside.
+    async fn quiet(&mut self) -> Vec<String> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (mut seen, mut since) = ((usize::MAX, 0), Instant::now());
+        loop {
+            let now = (self.server.writes_since(self.mark).len(), self.steps());
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+            if since.elapsed() > Duration::from_millis(700) {
+                let calls = self.server.writes_since(self.mark);
+                self.mark = self.server.mark();
+                return bench::lines(&calls);
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no end: {:?}",
+                bench::lines(&self.server.writes_since(self.mark))
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !wanted(self) {
+            let tyk = self.tyk.handle();
+            assert!(
+                Instant::now() < deadline,
+                "{:?}: {what} did not come about: {} · {:?} · {:#?}",
+                self.kind,
+                self.accepted(),
+                tyk.loaded().keys().collect::<Vec<_>>(),
+                tyk.requests().iter().rev().take(20).collect::<Vec<_>>()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn route(&self) -> Option<Value> {
+        self.server.get("HTTPRoute", "shop", "r")
+    }
+
+    fn accepted(&self) -> String {
+        let route = self.route().unwrap_or_default();
+        let conditions = route["status"]["parents"][0]["conditions"].as_array().cloned();
+        let found = conditions.into_iter().flatten().find(|c| c["type"] == "Accepted");
+        found.map_or("-".into(), |c| {
+            format!("{}: {}", c["reason"], c["message"]).replace('"', "")
+        })
+    }
+
+    /// Ids of what Tyk holds and serves.
+    fn loaded(&self) -> Vec<String> {
+        self.tyk.handle().loaded().into_keys().collect()
+    }
+
+    fn stands(&self, paths: &[&str]) -> bool {
+        let count = match paths.len() {
+            1 => "1 API".to_owned(),
+            n => format!("{n} APIs"),
+        };
+        let route = self.route().unwrap_or_default();
+        let observed = &route["status"]["parents"][0]["conditions"][0]["observedGeneration"];
+        *observed == route["metadata"]["generation"]
+            && self.accepted() == format!("Accepted: {count}")
+            && self.loaded() == ids(paths)
+    }
+
+    fn event(&self, reason: &str) -> usize {
+        let events = self.server.list("Event", "");
+        events.iter().filter(|event| event["reason"] == reason).count()
+    }
+
+    fn edit(&self, change: Value) {
+        self.server.edit("HTTPRoute", "shop", "r", change);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_lives_in_both_kinds_of_tyk() {
+    for kind in BOTH {
+        let mut real = Real::begin(kind, [route(&["/a", "/b"])]).await;
+        real.until("both APIs", |r| r.stands(&["/a", "/b"])).await;
+        let document = &real.tyk.handle().files()[&id("/a")];
+        let owner = Owner::of(document).unwrap();
+        assert_eq!(
+            (owner.cluster.as_str(), owner.route.name.as_str()),
+            ("cluster-1", "r")
+        );
+        // when a path goes and another comes
+        real.edit(paths(&["/b", "/c"]));
+        real.until("the other path", |r| r.stands(&["/b", "/c"])).await;
+        real.quiet().await;
+        // when a new process begins, then it writes nothing on either side
+        let before = real.tyk.handle().counts();
+        real.kill();
+        real.start();
+        assert_eq!(real.quiet().await, bench::NOTHING, "{kind:?}");
+        let after = real.tyk.handle().counts();
+        assert_eq!(
+            (after.writes, after.deletes, after.reloads),
+            (before.writes, before.deletes, before.reloads),
+            "{kind:?}"
+        );
+        // when it is deleted
+        real.server.delete("HTTPRoute", "shop", "r");
+        real.until("the end", |r| r.route().is_none() && r.loaded().is_empty())
+            .await;
+        real.kill();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_to_tyk_it_heals() {
+    type Harm = (&'static str, fn(&Real), fn(&Real));
+    let nothing: fn(&Real) = |_| {};
+    let harms: [Harm; 6] = [
+        ("files lost", |r| r.tyk.handle().lose_files(), nothing),
+        (
+            "edited by somebody",
+            |r| {
+                r.tyk
+                    .handle()
+                    .edit(&id("/a"), |d| d["info"]["title"] = json!("mine"));
+            },
+            nothing,
+        ),
+        (
+            "removed by somebody",
+            |r| {
+                r.tyk.handle().remove(&id("/b"));
+            },
+            nothing,
+        ),
+        (
+            "frozen, and changed meanwhile",
+            |r| {
+                r.tyk.handle().freeze();
+                r.edit(paths(&["/a", "/b", "/c"]));
+                r.edit(paths(&["/a", "/b"]));
+            },
+            |r| r.tyk.handle().thaw(),
+        ),
+        (
+            "errors, and changed meanwhile",
+            |r| {
+                r.tyk
+                    .handle()
+                    .inject(Fault::on("", "/").times(60).status(503, "later"));
+                let mut other = rule("/b");
+                other["backendRefs"] = json!([{"name": "api", "port": 80}]);
+                r.edit(json!({"spec": {"rules": [rule("/a"), other]}}));
+            },
+            nothing,
+        ),
+        (
+            "slow",
+            |r| {
+                let slow = Fault::on("", "/").times(20).slow(Duration::from_millis(100));
+                r.tyk.handle().inject(slow);
+                r.edit(paths(&["/a", "/b"]));
+            },
+            nothing,
+        ),
+    ];
+    for kind in BOTH {
+        let mut real = Real::begin(kind, [route(&["/a", "/b"])]).await;
+        for (harm, hurt, help) in &harms {
+            let begun = real.tyk.handle().counts().requests;
+            hurt(&real);
+            tokio::task::yield_now().await;
+            help(&real);
+            let healed = |r: &Real| {
+                let same = |d: &Value| d["info"]["title"] != "mine" && d.get(OWNER).is_some();
+                r.stands(&["/a", "/b"]) && r.tyk.handle().files().values().all(same)
+            };
+            real.until(harm, healed).await;
+            real.quiet().await;
+            real.until(harm, healed).await;
+            let asked = real.tyk.handle().counts().requests - begun;
+            println!("{kind:?}, {harm}: {asked} requests");
+            assert!(asked < 1_000, "{kind:?}, {harm}: {asked} requests");
+        }
+        real.kill();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tyk_down_while_a_route_goes_holds_it_back_until_it_answers() {
+    for kind in BOTH {
+        let mut real = Real::begin(kind, [route(&["/a"])]).await;
+        real.tyk
+            .handle()
+            .inject(Fault::on("", "/").times(100_000).status(503, "down"));
+        real.server.delete("HTTPRoute", "shop", "r");
+        real.until("an event", |r| r.event("DeletionFailed") > 0).await;
+        assert!(real.route().is_some());
+        real.tyk.handle().clear_faults();
+        real.until("the end", |r| r.route().is_none() && r.loaded().is_empty())
+            .await;
+        assert_eq!(real.event("DeletionFailed"), 1);
+        real.kill();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_ours_stays_to_the_last_byte_whatever_the_annotation_says() {
+    for kind in BOTH {
+        let mut real = Real::begin(kind, [route(&["/a"]), route_named("s", "b.example.com", &["/"])]).await;
+        real.until("the API", |r| r.accepted() == "Accepted: 1 API").await;
+        // given a document of another cluster's route under an id that the annotation is made to name
+        let mut theirs = real.tyk.handle().files()[&id("/a")].clone();
+        let foreign = "gwapi-00000000000000000001";
+        theirs["x-routewright-owner"]["cluster"] = json!("cluster-2");
+        theirs["x-tyk-api-gateway"]["info"]["id"] = json!(foreign);
+        theirs["x-tyk-api-gateway"]["info"]["name"] = json!("theirs");
+        theirs["x-tyk-api-gateway"]["server"]["listenPath"]["value"] = json!("/theirs");
+        real.tyk.handle().create(theirs);
+        let before = real.tyk.handle().files()[foreign].clone();
+        let annotation = real.route().unwrap()["metadata"]["annotations"]["routewright.dev/tyk-apis"].clone();
+        let place = annotation.as_str().unwrap().split('=').next().unwrap().to_owned();
+        let other = real.server.get("HTTPRoute", "shop", "s").unwrap();
+        let others = other["metadata"]["annotations"]["routewright.dev/tyk-apis"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let edited = format!(
+            "{};{place}=00000000000000000001;{others}",
+            annotation.as_str().unwrap()
+        );
+        real.edit(json!({"metadata": {"annotations": {"routewright.dev/tyk-apis": edited}}}));
+        real.until("an event", |r| r.event("DeletionFailed") > 0).await;
+        real.edit(json!({"metadata": {"annotations": {"routewright.dev/tyk-apis": edited}}}));
+        real.server.delete("HTTPRoute", "shop", "r");
+        real.until("the end", |r| r.route().is_none()).await;
+        real.quiet().await;
+        assert_eq!(real.tyk.handle().files().get(foreign), Some(&before));
+        assert_eq!(
+            real.loaded().len(),
+            2,
+            "theirs and the other route's: {:?}",
+            real.loaded()
+        );
+        real.kill();
+    }
+}
+
+// --- killed at every write ---
+
+struct Tale {
+    name: &'static str,
+    before: Option<Value>,
+    act: fn(&Real),
+    end: &'static [&'static str],
+}
+
+fn tales() -> Vec<Tale> {
+    vec![
+        Tale {
+            name: "creation",
+            before: None,
+            act: |r| drop(r.server.create(route(&["/a", "/b"]))),
+            end: &["/a", "/b"],
+        },
+        Tale {
+            name: "one path for another, another backend",
+            before: Some(route(&["/a", "/b"])),
+            act: |r| {
+                let mut other = rule("/a");
+                other["backendRefs"] = json!([{"name": "api", "port": 80}]);
+                r.edit(json!({"spec": {"rules": [other, rule("/c")]}}));
+            },
+            end: &["/a", "/c"],
+        },
+        Tale {
+            name: "deletion",
+            before: Some(route(&["/a", "/b"])),
+            act: |r| assert!(r.server.delete("HTTPRoute", "shop", "r")),
+            end: &[],
+        },
+    ]
+}
+
+impl Tale {
+    fn is_told(&self, real: &Real) -> bool {
+        let backend = |r: &Real| {
+            let files = r.tyk.handle().files();
+            let url = files.get(&id("/a")).map(Value::to_string).unwrap_or_default();
+            self.name == "creation" || url.contains("http://api.shop.svc")
+        };
+        match self.end {
+            [] => real.route().is_none() && real.loaded().is_empty(),
+            paths => real.stands(paths) && backend(real),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Point {
+    Api(usize, bool),
+    Tyk(usize, Side),
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_gateway() {
+    println!("{}", sweep(Kind::Gateway, 40).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_dashboard() {
+    println!("{}", sweep(Kind::Dashboard, 28).await);
+}
+
+/// Every tale at every point; what was counted.
+async fn sweep(kind: Kind, least: usize) -> String {
+    let (mut count, mut report) = (0, String::new());
+    for tale in tales() {
+        // the points of an undisturbed run
+        let mut real = Real::begin(kind, tale.before.clone()).await;
+        let steps = real.steps();
+        (tale.act)(&real);
+        real.until(tale.name, |r| tale.is_told(r)).await;
+        let writes = real
+            .quiet()
+            .await
+            .iter()
+            .filter(|line| line.contains("PATCH"))
+            .count();
+        let steps = real.steps() - steps;
+        real.kill();
+        report.push_str(&format!(
+            "{kind:?}, {}: {writes} writes to the API server, {steps} to Tyk\n",
+            tale.name
+        ));
+        let api = (0..=writes).flat_map(|n| [Point::Api(n, true), Point::Api(n, false)]);
+        let tyk = (1..=steps).flat_map(|n| [Point::Tyk(n, Side::Before), Point::Tyk(n, Side::After)]);
+        let all = api.filter(|p| !matches!(p, Point::Api(0, false))).chain(tyk);
+        for point in all {
+            let case = format!("{kind:?}, {}, {point:?}", tale.name);
+            let mut real = Real::begin(kind, tale.before.clone()).await;
+            let mine = Matcher::writes().user(OPERATOR);
+            match point {
+                Point::Api(n, answered) => {
+                    match answered {
+                        true => real.server.kill_after(mine, n, Crash::Hang),
+                        false => real.server.kill_during(mine, n, Crash::Hang),
+                    };
+                    (tale.act)(&real);
+                    // What a Gateway's counter needs of writes differs from run to run: the last one may not come.
+                    let over = |r: &Real| r.server.is_killed() || tale.is_told(r);
+                    real.until(&case, over).await;
+                    real.kill();
+                }
+                Point::Tyk(n, side) => {
+                    let mut pause = real.tyk.handle().pause_at(real.steps() + n, side);
+                    (tale.act)(&real);
+                    let reached = tokio::time::timeout(Duration::from_secs(30), pause.reached());
+                    reached.await.unwrap_or_else(|_| panic!("{case} was not reached"));
+                    real.kill();
+                    pause.discard();
+                }
+            }
+            real.server.revive();
+            real.start();
+            real.until(&case, |r| tale.is_told(r)).await;
+            real.quiet().await;
+            assert!(tale.is_told(&real), "{case}: and so it stays");
+            real.kill();
+            count += 1;
+        }
+    }
+    assert!(count >= least, "{report}{count}");
+    format!("{report}{kind:?}: {count} kill points")
+}

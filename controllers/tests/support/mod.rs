@@ -22,6 +22,14 @@ use routewright::{
     app::{App, Doors, Options},
     exposure::tenancy::Guards,
     garage::access::Access,
+    ground::Ground,
+    tyk::{
+        client::{TykError, TykErrorClass},
+        controllers::Reach,
+        objects::Key,
+        sync::{Contexts, Done, Job, Syncing},
+        verdict::Connection,
+    },
 };
 use serde_json::{Value, json};
 
@@ -142,6 +150,27 @@ pub fn put(server: &ApiServer, object: Value) {
     }
 }
 
+/// A Tyk that takes everything at once and holds nothing.
+struct Willing;
+
+#[async_trait::async_trait]
+impl Syncing for Willing {
+    async fn submit(&self, _: &Arc<Connection>, _: Job) -> Done {
+        Done::default()
+    }
+    fn forget(&self, _: &Key) {}
+}
+
+#[async_trait::async_trait]
+impl Contexts for Willing {
+    async fn connection(&self, _: &Key) -> Result<Arc<Connection>, TykError> {
+        Err(TykError::new(
+            TykErrorClass::NoConnection,
+            "there is no Tyk in these stories",
+        ))
+    }
+}
+
 /// Starts the operator.
 pub fn start(server: &ApiServer, options: &Options) -> App {
     start_beside(server, options, None)
@@ -156,7 +185,10 @@ pub fn start_beside(server: &ApiServer, options: &Options, access: Option<Arc<dy
         options,
         Doors {
             garage: access,
-            ..Doors::default()
+            tyk: Some(Arc::new(|_: &Ground, _| Reach {
+                sync: Arc::new(Willing),
+                contexts: Arc::new(Willing),
+            })),
         },
     )
     .unwrap()

@@ -126,7 +126,7 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
         "Gateway",
         "HTTP",
         "HTTPRoute",
-        "HTTPRouteParentRefPort",
+        "HTTPRouteNamedRouteRule",
         "HTTPS",
         "Hostname",
         "IPAddress",

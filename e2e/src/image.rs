@@ -26,6 +26,16 @@ pub const GARAGE_OF_SAMPLES: &str = "docker.io/dxflrs/garage:v2.5.0";
 pub const CONTOUR: &str = "routewright.test/contour:1.33.8";
 /// Envoy.
 pub const ENVOY: &str = "routewright.test/envoy:1.40.0";
+/// Envoy Gateway.
+pub const ENVOY_GATEWAY: &str = "routewright.test/envoy-gateway:1.9.1";
+/// The echo server of the conformance suite, under the name that most of its manifests use.
+pub const ECHO: &str = "registry.k8s.io/gateway-api/echo-basic:v1.5.1";
+/// The stand-in for Tyk.
+pub const TYK_DOUBLE: &str = "routewright.test/tyk-double:dev";
+/// A Tyk Gateway that was given.
+pub const TYK: &str = "routewright.test/tyk:given";
+/// Redis, of this machine's Debian.
+pub const REDIS: &str = "routewright.test/redis:given";
 /// The operator, unless a test chooses another name.
 pub const OPERATOR: &str = "routewright.test/routewright:dev";
 
@@ -182,6 +192,22 @@ impl Image {
             .to_owned())
     }
 
+    /// A folder with everything in it, at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn folder(mut self, source: &Path, path: &str) -> Result<Self> {
+        for entry in fs::read_dir(source).at("read", source)?.flatten() {
+            let at = format!("{path}/{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
+                self = self.folder(&entry.path(), &at)?;
+            } else {
+                self.files.push((entry.path(), at));
+            }
+        }
+        Ok(self)
+    }
+
     fn layer(&self) -> Result<Vec<u8>> {
         let mut files: BTreeMap<String, (Vec<u8>, u32)> = BTreeMap::new();
         let plain = |t: &str| (t.as_bytes().to_vec(), 0o644);
@@ -305,6 +331,14 @@ pub fn of_part(tools: &Tools, part: Part) -> Result<PathBuf> {
             .program(&file, "/garage")
             .port(3900),
         Part::Contour => Image::new(CONTOUR).program(&file, "/contour").ca_certificates(),
+        Part::EnvoyGateway => Image::new(ENVOY_GATEWAY)
+            .program(&file, "/envoy-gateway")
+            .ca_certificates(),
+        Part::GatewayApi => Image::new(ECHO)
+            .also("registry.k8s.io/gateway-api/echo-basic:v1.6.0-dev.2")
+            .also("registry.k8s.io/gateway-api/echo-basic:v1.6.0-dev.3")
+            .program(&tools.program(part, "echo-basic")?, "/echo-basic")
+            .port(3000),
         Part::Envoy => Image::new(ENVOY).program(&file, "/envoy").ca_certificates(),
         other => return Err(Error::other(format!("no image is made of {}", other.name()))),
     };
@@ -334,6 +368,17 @@ pub fn of_operator(binary: &Path, reference: &str, archive: &Path) -> Result<Str
         .ca_certificates()
         .port(8080)
         .port(8081)
+        .write(archive)
+}
+
+/// The image of the stand-in for Tyk from a built binary.
+///
+/// # Errors
+/// As [`Image::write`].
+pub fn of_double(binary: &Path, archive: &Path) -> Result<String> {
+    Image::new(TYK_DOUBLE)
+        .program(binary, "/tyk-double")
+        .port(8080)
         .write(archive)
 }
 

@@ -1,7 +1,7 @@
 //! A real cluster for the tests of Routewright: single node without Docker, scenarios, benchmarks.
 //!
 //! `tools` builds programs, `image` packs them, `node` runs Kubernetes in namespaces of its own, `audit` reads what
-//! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage` and `contour` are what they put on it,
+//! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage`, `contour` and `tyk` are what they put on it,
 //! `reader` what the documentation's reader finds on it;
 //! `tiers` runs all tests, `demo` and `bench` show the product. Its behaviour is stated by the scenarios in `tests/`,
 //! not here.
@@ -18,6 +18,7 @@
 pub mod audit;
 pub mod bench;
 pub mod cluster;
+pub mod conformance;
 pub mod contour;
 pub mod demo;
 pub mod error;
@@ -33,6 +34,7 @@ pub mod sh;
 pub mod stage;
 pub mod tiers;
 pub mod tools;
+pub mod tyk;
 pub mod wait;
 
 pub use cluster::{Cluster, Scenario, scenario};

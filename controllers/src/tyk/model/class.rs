@@ -26,7 +26,12 @@ use super::{
 const MINORS: std::ops::RangeInclusive<u32> = 2..=7;
 
 /// What the operator supports of the suite's features, sorted.
-const FEATURES: [&str; 4] = ["Gateway", "HTTPRoute", "HTTPRouteParentRefPort", "ReferenceGrant"];
+const FEATURES: [&str; 4] = [
+    "Gateway",
+    "HTTPRoute",
+    "HTTPRouteNamedRouteRule",
+    "ReferenceGrant",
+];
 
 /// Why a Gateway cannot be used by routes.
 #[derive(Clone, Debug, PartialEq, Eq)]

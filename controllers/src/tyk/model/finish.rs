@@ -167,10 +167,6 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
             winner.gateway
         )
     };
-    if served == 0 && !to_others.is_empty() {
-        let message = text::list(to_others.iter().map(|(plan, winner)| others(plan, winner)));
-        return refuse("UnsupportedValue", message, Disposition::Remove);
-    }
     if let Some(refusal) = &gateway.base_refusal {
         return refuse(refusal.reason, refusal.message.clone(), refusal.disposition);
     }
@@ -182,7 +178,9 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
             winner.gateway
         )
     };
-    if served == 0 && !to_own.is_empty() {
+    // What other routes serve is no refusal, as Gateway API has it: of routes that match the same, all are accepted, and
+    // one serves. `PartiallyInvalid` says which.
+    if served == 0 && !to_own.is_empty() && to_others.is_empty() {
         let message = text::list(to_own.iter().map(|(plan, winner)| shared(plan, winner)));
         let message =
             format!("{message}; give the Gateways different dataPlane.tags, or name one of them only");

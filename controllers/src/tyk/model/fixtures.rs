@@ -459,6 +459,15 @@ pub(super) fn said(conditions: &[Condition], type_: &str) -> String {
         .map_or_else(|| "-".into(), |c| format!("{} {}", c.status.as_str(), c.reason))
 }
 
+/// Whether everything that the route wants is served by others: accepted, and told so.
+pub(super) fn outdone(world: &World, name: &str) -> bool {
+    let conditions = &world.parent(name).conditions;
+    assert_eq!(said(conditions, "Accepted"), "True Accepted");
+    let told = said(conditions, "PartiallyInvalid") == "True UnsupportedValue";
+    assert_eq!(told, world.places(name).is_empty());
+    told
+}
+
 pub(super) fn message<'a>(conditions: &'a [Condition], type_: &str) -> &'a str {
     conditions
         .iter()

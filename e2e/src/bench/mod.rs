@@ -1,6 +1,8 @@
 //! `cargo bench-local`: the operator against raw API-server writes of the same objects, on one node, in one run. Figures
 //! are written down (JSON, table, picture) and never asserted.
 
+pub mod tyk;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -14,6 +14,7 @@ mod image;
 mod life;
 mod release;
 mod text;
+mod tyk;
 
 /// Held by the scenario that may change what is cluster-wide.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -99,7 +99,7 @@ pub fn version() {
         "garage.rajsingh.info: GarageBucket v1beta1, GarageCluster v1beta2, GarageReferenceGrant v1beta1"
     );
     println!("networking.k8s.io/v1 Ingress, gateway.networking.k8s.io/v1 HTTPRoute");
-    println!("tyk.tyk.io: OperatorContext v1alpha1, TykOasApiDefinition v1alpha1 (translate)");
+    println!("tyk.tyk.io: OperatorContext v1alpha1, TykOasApiDefinition v1alpha1");
 }
 
 /// `routewright completions`: a script for a shell, from the same definitions as the commands.

@@ -10,6 +10,7 @@
 )]
 
 pub mod app;
+mod childless;
 pub mod cli;
 pub mod exposure;
 pub mod garage;

@@ -242,15 +242,27 @@ fn up(name: &str, hours: u64) -> Result<Node> {
 /// Puts what a reader of the documentation needs on a kept node.
 fn furnish(name: &str) -> Result<()> {
     let cluster: &'static Cluster = Box::leak(Box::new(Cluster::attach(name)?));
-    let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
-        what: "start the runtime".to_owned(),
-        source,
-    })?;
+    let runtime = runtime()?;
     let address = runtime.block_on(reader::furnish(cluster))?;
     say(format!(
         "Contour's Envoy answers on {address}, inside of the node"
     ));
     Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Runtime::new().map_err(|source| Error::Io {
+        what: "start the runtime".to_owned(),
+        source,
+    })
+}
+
+/// A node for this process alone; it lives until it is taken down.
+fn own_node(name: &str) -> Result<&'static Cluster> {
+    Ok(Box::leak(Box::new(Cluster::node(&Options {
+        name: format!("{name}-{}", std::process::id()),
+        ..Options::default()
+    })?)))
 }
 
 fn measure(what: &[String]) -> Result<ExitCode> {
@@ -277,14 +289,8 @@ fn measure(what: &[String]) -> Result<ExitCode> {
         let mut c = sh::command(program, std::env::args_os().skip(1));
         return status(c.env(PROFILE, "release"));
     }
-    let cluster: &'static Cluster = Box::leak(Box::new(Cluster::node(&Options {
-        name: format!("routewright-bench-{}", std::process::id()),
-        ..Options::default()
-    })?));
-    let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
-        what: "start the runtime".to_owned(),
-        source,
-    })?;
+    let cluster = own_node("routewright-bench")?;
+    let runtime = runtime()?;
     let peer = what.iter().any(|w| w == "tyk");
     let done = if tyk {
         runtime.block_on(bench::tyk::run(cluster, peer))
@@ -319,14 +325,8 @@ fn conform(against: Option<Against>, test: Option<&str>) -> Result<ExitCode> {
     }
     let mut good = true;
     for which in all {
-        let cluster: &'static Cluster = Box::leak(Box::new(Cluster::node(&Options {
-            name: format!("rw-conformance-{}", std::process::id()),
-            ..Options::default()
-        })?));
-        let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
-            what: "start the runtime".to_owned(),
-            source,
-        })?;
+        let cluster = own_node("rw-conformance")?;
+        let runtime = runtime()?;
         let ran = runtime.block_on(conformance::run(cluster, which.clone(), test));
         let wrong = match (&ran, test) {
             (Ok(outcome), None) => outcome.wrong(),
@@ -382,10 +382,7 @@ fn show(keep: bool) -> Result<ExitCode> {
     };
     // For the rest of the process: what the demo makes refers to it.
     let cluster: &'static Cluster = Box::leak(Box::new(cluster));
-    let runtime = tokio::runtime::Runtime::new().map_err(|source| Error::Io {
-        what: "start the runtime".to_owned(),
-        source,
-    })?;
+    let runtime = runtime()?;
     let shown = runtime.block_on(demo::run(cluster, started, keep));
     if keep {
         let e2e = format!("cargo e2e --name {name}");

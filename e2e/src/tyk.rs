@@ -359,11 +359,11 @@ fn of_gateway(namespace: &str, secret: &str) -> Result<Vec<Value>> {
         {"name": "redis", "image": image::REDIS, "imagePullPolicy": "Never", "securityContext": confined(),
          "args": ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", "/tmp"]},
         {"name": "gateway", "image": image::TYK, "imagePullPolicy": "Never", "securityContext": confined(),
-         "args": ["--conf", "/config/tyk.json"], "workingDir": "/work",
-         "env": [{"name": "TYK_GW_PIDFILELOCATION", "value": "/work/tyk.pid"}],
+         "args": ["--conf", "/config/tyk.json"], "workingDir": "/state",
+         "env": [{"name": "TYK_GW_PIDFILELOCATION", "value": "/state/tyk.pid"}],
          "ports": [{"name": "https", "containerPort": 8443}],
          "readinessProbe": {"httpGet": {"path": "/hello", "port": "https", "scheme": "HTTPS"}, "periodSeconds": 1},
-         "volumeMounts": [mount("config", "/config"), mount("apps", "/apps"), mount("work", "/work")]},
+         "volumeMounts": [mount("config", "/config"), mount("apps", "/apps"), mount("state", "/state")]},
         {"name": "plain", "image": image::ENVOY, "imagePullPolicy": "Never", "securityContext": confined(),
          "args": ["-c", "/config/envoy.json", "--concurrency", "1", "--log-level", "warn"],
          "ports": [{"name": "http", "containerPort": 8000}, {"name": "control", "containerPort": CONTROL}],
@@ -371,7 +371,7 @@ fn of_gateway(namespace: &str, secret: &str) -> Result<Vec<Value>> {
     ]);
     let volumes = json!([
         {"name": "config", "secret": {"secretName": "tyk-config"}},
-        {"name": "apps", "emptyDir": {}}, {"name": "work", "emptyDir": {}},
+        {"name": "apps", "emptyDir": {}}, {"name": "state", "emptyDir": {}},
     ]);
     let files = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tyk-config", "namespace": namespace},

@@ -4,26 +4,11 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use reconcile_kit::{
-    BoxReconcile, ErrorClass, Planner,
+    ErrorClass, Planner,
     error::ReconcileError,
-    events::KubeEvents,
-    layers::{
-        conditions::Reporting, effects::Effects, metadata::OperatorMetadata, owned_children::Owned,
-        policy::Backoff,
-    },
-    owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
     owner::KubeOwnerWriter,
-    runtime::{
-        ControllerSpec, Handle, Triggers,
-        controller::Forget,
-        hub::{Cached, ListenGuard},
-        run_controller,
-        supervisor::Unit,
-        triggers::on_change_of_self,
-    },
-    stack::{External, Parts},
-    status::StatusContract,
-    status_writer::KubeStatusWriter,
+    runtime::{Triggers, hub::ListenGuard, triggers::on_change_of_self},
+    stack::External,
 };
 use routewright_crds::{GarageBucket, GarageCluster};
 
@@ -35,21 +20,13 @@ use super::{
     cluster_controller::{self, ClusterPlanner, Probe, on_target},
 };
 use crate::{
+    childless,
     exposure::caches::{BUCKETS, CLUSTERS, Caches, GRANTS, on_cluster, on_grant, on_namespace},
-    ground::{Ground, PREFIX, presence_and_cache},
+    ground::{Ground, presence_and_cache},
 };
 
 /// Name of the feature.
 pub const FEATURE: &str = "enable-garage-buckets";
-
-/// No children: every look is a mistake.
-struct Childless;
-
-impl ChildCache for Childless {
-    fn child(&self, _: &reconcile_kit::ApiKind, _: &str, _: &str) -> Lookup {
-        Lookup::NotReady
-    }
-}
 
 /// Puts both Garage controllers under supervision. `access` takes the place of HTTP, for tests.
 ///
@@ -97,10 +74,11 @@ pub fn add(
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
         manager: bucket_controller::CONTRACT.manager,
     };
-    let (stack, forget) = stack(ground, planner, bucket_controller::CONTRACT, external);
+    let (parts, forget) = childless::parts(ground, planner, bucket_controller::CONTRACT, None);
+    let stack = parts.stack_with(external);
     let presence = ground.presence.clone();
     let waits = caches.clone();
-    let unit = unit(
+    let unit = childless::unit(
         ground,
         BucketPlanner::NAME,
         &caches.buckets,
@@ -138,13 +116,14 @@ pub fn add(
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
         manager: cluster_controller::CONTRACT.manager,
     };
-    let (stack, forget) = self::stack(
+    let (parts, forget) = childless::parts(
         ground,
         ClusterPlanner(Arc::new(caches.clone())),
         cluster_controller::CONTRACT,
-        external,
+        None,
     );
-    let unit = self::unit(
+    let stack = parts.stack_with(external);
+    let unit = childless::unit(
         ground,
         ClusterPlanner::NAME,
         &caches.clusters,
@@ -165,69 +144,4 @@ pub fn add(
 
 fn triggers<K: kube::Resource<DynamicType = ()>>(ground: &Ground, name: &'static str) -> Triggers<K> {
     Triggers::new(ground.metrics.queue(name))
-}
-
-fn stack<P, E>(
-    ground: &Ground,
-    planner: P,
-    contract: StatusContract,
-    external: External<P, E>,
-) -> (BoxReconcile<P::Object>, Forget)
-where
-    P: Planner,
-    P::Object: serde::de::DeserializeOwned,
-    E: Effects<P>,
-{
-    let manager = contract.manager;
-    let events = KubeEvents::new(ground.client.clone(), manager, ground.pod.clone());
-    let writer = KubeStatusWriter(ground.client.clone());
-    let reporting = Arc::new(Reporting::new(contract, Arc::new(writer), Arc::new(events)));
-    let backoff = Backoff::default();
-    let parts = Parts {
-        planner: Arc::new(planner),
-        features: Arc::new([]),
-        presence: Arc::new(ground.presence.clone()),
-        metadata: Arc::new(OperatorMetadata::default()),
-        owned: Arc::new(Owned {
-            manager: manager.into(),
-            prefix: PREFIX.into(),
-            cache: Arc::new(Childless),
-            writer: Arc::new(KubeChildWriter::new(ground.client.clone(), manager)),
-            memory: WriteMemory::default(),
-            metrics: ground.metrics.clone(),
-            squatters: None,
-        }),
-        reporting: Arc::clone(&reporting),
-        lease: Arc::clone(&ground.lease),
-        metrics: ground.metrics.clone(),
-        backoff: backoff.clone(),
-    };
-    let forget = Arc::new(move |namespace: &str, name: &str| {
-        backoff.forget(namespace, name);
-        reporting.forget(namespace, name);
-    });
-    (parts.stack_with(external), forget)
-}
-
-fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
-    ground: &Ground,
-    name: &'static str,
-    objects: &Handle<K>,
-    triggers: Triggers<K>,
-    stack: BoxReconcile<K>,
-    forget: Forget,
-    adjust: impl Fn(&mut ControllerSpec<K>) + Send + Sync + 'static,
-) -> Unit {
-    let (objects, concurrency) = (objects.clone(), ground.concurrency);
-    Unit::new(name, move |start| {
-        let mut spec = ControllerSpec::new(name, objects.clone(), triggers.clone(), stack.clone());
-        spec.forget = Some(Arc::clone(&forget));
-        spec.concurrency = concurrency;
-        adjust(&mut spec);
-        async move {
-            let stop = start.stop.clone();
-            run_controller(spec, stop, || start.running()).await;
-        }
-        .boxed()
-    })
 }

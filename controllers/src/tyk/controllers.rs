@@ -7,20 +7,15 @@ use futures::FutureExt;
 use reconcile_kit::{
     ApiKind, BoxReconcile, Planner,
     events::KubeEvents,
-    layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
-    owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
     owner::KubeOwnerWriter,
     runtime::{
         Change, ControllerSpec, Handle, Listener, Origin, Scope, Selector, Triggers,
         controller::Forget,
         hub::{Cached, ListenGuard},
-        run_controller,
         supervisor::Unit,
         triggers::on_change_of_self,
     },
-    stack::{External, Parts},
-    status::StatusContract,
-    status_writer::KubeStatusWriter,
+    stack::External,
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -43,10 +38,7 @@ use super::{
         watches::REQUIRED,
     },
 };
-use crate::{
-    ground::{Ground, PREFIX},
-    telemetry::tyk::TykMeter,
-};
+use crate::{childless, ground::Ground, telemetry::tyk::TykMeter};
 
 /// Feature of everything but definitions.
 pub const FEATURE: &str = "enable-tyk";
@@ -200,7 +192,7 @@ pub fn add(ground: &Ground, options: &Options, reach: NewReach) -> Running {
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
         manager: gatewayclass::CONTRACT.manager,
     };
-    let (parts, forget) = parts(ground, ClassPlanner(world.clone()), gatewayclass::CONTRACT, None);
+    let (parts, forget) = childless::parts(ground, ClassPlanner(world.clone()), gatewayclass::CONTRACT, None);
     let stack = parts.stack_with(external);
     let unit = unit(
         ground,
@@ -217,7 +209,7 @@ pub fn add(ground: &Ground, options: &Options, reach: NewReach) -> Running {
 
     let triggers = Triggers::new(ground.metrics.queue(GatewayPlanner::NAME));
     world.listen(wake_named(&triggers, |changes| &changes.gateways));
-    let (parts, forget) = self::parts(
+    let (parts, forget) = childless::parts(
         ground,
         GatewayPlanner(world.clone()),
         gateway::CONTRACT,
@@ -285,7 +277,7 @@ fn routes(
         manager: planner::CONTRACT.manager,
     };
     let planner = RoutePlanner::new(known, options.settings.clone());
-    let (parts, forget) = parts(ground, planner, planner::CONTRACT, None);
+    let (parts, forget) = childless::parts(ground, planner, planner::CONTRACT, None);
     let forget: Forget = Arc::new(move |namespace: &str, name: &str| {
         forget(namespace, name);
         drive.forget(&Key::new(namespace, name));
@@ -338,7 +330,7 @@ fn definitions(ground: &Ground, caches: &Caches, world: Option<&World>, running:
         world: world.cloned(),
         presence: ground.presence.clone(),
     };
-    let (parts, forget) = parts(ground, planner, definition::CONTRACT, None);
+    let (parts, forget) = childless::parts(ground, planner, definition::CONTRACT, None);
     let unit = unit(
         ground,
         DefinitionPlanner::NAME,
@@ -376,60 +368,6 @@ fn off(name: &'static str, feature: &'static str) -> Unit {
         .enabled(false)
 }
 
-/// No children: every look is a mistake.
-struct Childless;
-
-impl ChildCache for Childless {
-    fn child(&self, _: &ApiKind, _: &str, _: &str) -> Lookup {
-        Lookup::NotReady
-    }
-}
-
-/// The parts of a controller without children, and what forgets an object.
-pub(super) fn parts<P>(
-    ground: &Ground,
-    planner: P,
-    contract: StatusContract,
-    pace: Option<Duration>,
-) -> (Parts<P>, Forget)
-where
-    P: Planner,
-{
-    let manager = contract.manager;
-    let events = KubeEvents::new(ground.client.clone(), manager, ground.pod.clone());
-    let writer = KubeStatusWriter(ground.client.clone());
-    let reporting = Reporting::new(contract, Arc::new(writer), Arc::new(events));
-    let reporting = Arc::new(match pace {
-        Some(least) => reporting.paced(least),
-        None => reporting,
-    });
-    let backoff = Backoff::default();
-    let parts = Parts {
-        planner: Arc::new(planner),
-        features: Arc::new([]),
-        presence: Arc::new(ground.presence.clone()),
-        metadata: Arc::new(OperatorMetadata::default()),
-        owned: Arc::new(Owned {
-            manager: manager.into(),
-            prefix: PREFIX.into(),
-            cache: Arc::new(Childless),
-            writer: Arc::new(KubeChildWriter::new(ground.client.clone(), manager)),
-            memory: WriteMemory::default(),
-            metrics: ground.metrics.clone(),
-            squatters: None,
-        }),
-        reporting: Arc::clone(&reporting),
-        lease: Arc::clone(&ground.lease),
-        metrics: ground.metrics.clone(),
-        backoff: backoff.clone(),
-    };
-    let forget = Arc::new(move |namespace: &str, name: &str| {
-        backoff.forget(namespace, name);
-        reporting.forget(namespace, name);
-    });
-    (parts, forget)
-}
-
 /// A unit that reconciles what `triggers` name; it starts when the world can answer, if there is one to wait for.
 pub(super) fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
     ground: &Ground,
@@ -440,20 +378,11 @@ pub(super) fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
     forget: Forget,
     world: Option<&World>,
 ) -> Unit {
-    let (objects, concurrency, world) = (objects.clone(), ground.concurrency, world.cloned());
-    let warm = objects.clone();
-    Unit::new(name, move |start| {
-        let mut spec = ControllerSpec::new(name, objects.clone(), triggers.clone(), stack.clone());
-        spec.forget = Some(Arc::clone(&forget));
-        spec.concurrency = concurrency;
+    let (warm, world) = (objects.clone(), world.cloned());
+    let adjust = move |spec: &mut ControllerSpec<K>| {
         if let Some(world) = &world {
             spec.waits = vec![world.ready().boxed()];
         }
-        async move {
-            let stop = start.stop.clone();
-            run_controller(spec, stop, || start.running()).await;
-        }
-        .boxed()
-    })
-    .warm(move || vec![warm.start()])
+    };
+    childless::unit(ground, name, objects, triggers, stack, forget, adjust).warm(move || vec![warm.start()])
 }

@@ -434,22 +434,10 @@ impl Cleaner<'_> {
                 if !class.is_some_and(|class| classes.contains(class)) {
                     continue;
                 }
-                let mut withdrawn = 0;
-                let said = self
-                    .until_done(&resource, gateway, async |gateway| {
-                        let (types, lists) = (["Accepted", "Programmed"], ["listeners", "addresses"]);
-                        let Some(status) = withdrawal(&gateway, &types, &lists) else {
-                            return Ok(());
-                        };
-                        let version = gateway.resource_version();
-                        self.patch_status(&resource, &key(&gateway), version, status)
-                            .await?;
-                        withdrawn += 1;
-                        Ok(())
-                    })
-                    .await;
-                report.withdrawn += withdrawn;
-                report.refused.extend(said.err());
+                self.withdraw(&resource, gateway, report, |gateway| {
+                    withdrawal(gateway, &["Accepted", "Programmed"], &["listeners", "addresses"])
+                })
+                .await;
             }
         })
         .await
@@ -460,25 +448,38 @@ impl Cleaner<'_> {
         let resource = kind(TYK_GROUP, "v1alpha1", "TykOasApiDefinition");
         self.pages(&resource, async |page| {
             for definition in page {
-                let mut withdrawn = 0;
-                let said = self
-                    .until_done(&resource, definition, async |definition| {
-                        let status = withdrawal(&definition, &["Accepted"], &[]);
-                        let Some(status) = status.filter(|_| owns_accepted(&definition)) else {
-                            return Ok(());
-                        };
-                        let version = definition.resource_version();
-                        self.patch_status(&resource, &key(&definition), version, status)
-                            .await?;
-                        withdrawn += 1;
-                        Ok(())
-                    })
-                    .await;
-                report.withdrawn += withdrawn;
-                report.refused.extend(said.err());
+                self.withdraw(&resource, definition, report, |definition| {
+                    withdrawal(definition, &["Accepted"], &[]).filter(|_| owns_accepted(definition))
+                })
+                .await;
             }
         })
         .await
+    }
+
+    /// Takes out of an object's status what `patch` names, if anything, and counts it.
+    async fn withdraw(
+        &self,
+        resource: &ApiResource,
+        object: DynamicObject,
+        report: &mut Report,
+        patch: impl Fn(&DynamicObject) -> Option<Value>,
+    ) {
+        let mut withdrawn = 0;
+        let said = self
+            .until_done(resource, object, async |object| {
+                let Some(status) = patch(&object) else {
+                    return Ok(());
+                };
+                let version = object.resource_version();
+                self.patch_status(resource, &key(&object), version, status)
+                    .await?;
+                withdrawn += 1;
+                Ok(())
+            })
+            .await;
+        report.withdrawn += withdrawn;
+        report.refused.extend(said.err());
     }
 
     /// Runs `act` on an object, and on what it has become while that fails in a way that passes. An object that is gone

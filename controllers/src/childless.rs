@@ -1,0 +1,96 @@
+//! Controllers without children: the parts of their stack, and the unit that runs it. No decision of any controller, and
+//! nothing that is about one system.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use reconcile_kit::{
+    ApiKind, BoxReconcile, Planner,
+    events::KubeEvents,
+    layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
+    owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
+    runtime::{
+        ControllerSpec, Handle, Triggers, controller::Forget, hub::Cached, run_controller, supervisor::Unit,
+    },
+    stack::Parts,
+    status::StatusContract,
+    status_writer::KubeStatusWriter,
+};
+
+use crate::ground::{Ground, PREFIX};
+
+/// No children: every look is a mistake.
+struct Childless;
+
+impl ChildCache for Childless {
+    fn child(&self, _: &ApiKind, _: &str, _: &str) -> Lookup {
+        Lookup::NotReady
+    }
+}
+
+/// The parts of a controller without children, and what forgets an object. `pace`: status of one object is written no
+/// more often than that.
+pub(crate) fn parts<P: Planner>(
+    ground: &Ground,
+    planner: P,
+    contract: StatusContract,
+    pace: Option<Duration>,
+) -> (Parts<P>, Forget) {
+    let manager = contract.manager;
+    let events = KubeEvents::new(ground.client.clone(), manager, ground.pod.clone());
+    let writer = KubeStatusWriter(ground.client.clone());
+    let reporting = Reporting::new(contract, Arc::new(writer), Arc::new(events));
+    let reporting = Arc::new(match pace {
+        Some(least) => reporting.paced(least),
+        None => reporting,
+    });
+    let backoff = Backoff::default();
+    let parts = Parts {
+        planner: Arc::new(planner),
+        features: Arc::new([]),
+        presence: Arc::new(ground.presence.clone()),
+        metadata: Arc::new(OperatorMetadata::default()),
+        owned: Arc::new(Owned {
+            manager: manager.into(),
+            prefix: PREFIX.into(),
+            cache: Arc::new(Childless),
+            writer: Arc::new(KubeChildWriter::new(ground.client.clone(), manager)),
+            memory: WriteMemory::default(),
+            metrics: ground.metrics.clone(),
+            squatters: None,
+        }),
+        reporting: Arc::clone(&reporting),
+        lease: Arc::clone(&ground.lease),
+        metrics: ground.metrics.clone(),
+        backoff: backoff.clone(),
+    };
+    let forget = Arc::new(move |namespace: &str, name: &str| {
+        backoff.forget(namespace, name);
+        reporting.forget(namespace, name);
+    });
+    (parts, forget)
+}
+
+/// A unit that reconciles what `triggers` name. `adjust` is asked at each start.
+pub(crate) fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
+    ground: &Ground,
+    name: &'static str,
+    objects: &Handle<K>,
+    triggers: Triggers<K>,
+    stack: BoxReconcile<K>,
+    forget: Forget,
+    adjust: impl Fn(&mut ControllerSpec<K>) + Send + Sync + 'static,
+) -> Unit {
+    let (objects, concurrency) = (objects.clone(), ground.concurrency);
+    Unit::new(name, move |start| {
+        let mut spec = ControllerSpec::new(name, objects.clone(), triggers.clone(), stack.clone());
+        spec.forget = Some(Arc::clone(&forget));
+        spec.concurrency = concurrency;
+        adjust(&mut spec);
+        async move {
+            let stop = start.stop.clone();
+            run_controller(spec, stop, || start.running()).await;
+        }
+        .boxed()
+    })
+}

@@ -1,73 +1,27 @@
 //! A gateway to ask: the stand-in; or the given Tyk Gateway, or one that is started for the test, with Redis, and stopped
 //! after it.
 
-use std::{
-    fs::{self, File},
-    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::net::SocketAddr;
 
 use routewright::tyk::translate::TykApi;
 use routewright_tyk_double as double;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::wire::{self, Answer};
+pub(crate) use crate::tyk_gateway::Switches;
+use crate::{
+    tyk_gateway::{self, TykGateway},
+    wire::{self, Answer},
+};
+
+/// Secret of what is started for the test.
+const SECRET: &str = "secret-of-the-test";
 
 /// Which gateway is asked.
 pub(crate) enum Given {
     /// The stand-in.
     Double,
-    /// A program to start, with its templates.
-    Program { program: PathBuf, templates: PathBuf },
-    /// One that runs.
-    Url { address: SocketAddr, secret: String },
-}
-
-impl Given {
-    pub(crate) fn from_environment() -> Result<Self, String> {
-        let var = |name| {
-            std::env::var(name)
-                .ok()
-                .filter(|value: &String| !value.is_empty())
-        };
-        if let Some(url) = var("TYK_GATEWAY_URL") {
-            let secret = var("TYK_GATEWAY_SECRET").ok_or("TYK_GATEWAY_URL needs TYK_GATEWAY_SECRET")?;
-            let host = url
-                .strip_prefix("http://")
-                .map(|rest| rest.trim_end_matches('/'))
-                .ok_or("TYK_GATEWAY_URL must be http://HOST:PORT")?;
-            let address = host
-                .to_socket_addrs()
-                .ok()
-                .and_then(|mut found| found.next())
-                .ok_or("TYK_GATEWAY_URL names no address")?;
-            return Ok(Self::Url { address, secret });
-        }
-        let program = var("TYK_GATEWAY_BIN").ok_or("neither TYK_GATEWAY_BIN nor TYK_GATEWAY_URL is set")?;
-        let templates = var("TYK_GATEWAY_TEMPLATES").ok_or(
-            "TYK_GATEWAY_BIN needs TYK_GATEWAY_TEMPLATES, the folder `templates` of the gateway's source",
-        )?;
-        let redis = std::env::var_os("PATH").is_some_and(|path| {
-            std::env::split_paths(&path).any(|folder| folder.join("redis-server").is_file())
-        });
-        if !redis {
-            return Err("redis-server is not in PATH".to_owned());
-        }
-        Ok(Self::Program {
-            program: program.into(),
-            templates: templates.into(),
-        })
-    }
-}
-
-/// Custom domains, strict routes, prefix and suffix matching: all on, as Tyk's charts have it, or all off, as the bare
-/// program has it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Switches {
-    On,
-    Off,
+    /// A Tyk Gateway.
+    Tyk(tyk_gateway::Given),
 }
 
 /// A gateway that answers.
@@ -75,26 +29,26 @@ pub(crate) struct Gateway {
     address: SocketAddr,
     secret: String,
     pub(crate) switches: Switches,
-    /// Stopped in this order.
-    children: Vec<Child>,
-    folder: Option<PathBuf>,
+    /// Stopped with the rest.
+    tyk: Option<TykGateway>,
     /// The stand-in, and the threads that it runs on.
-    double: Option<(double::Running, tokio::runtime::Runtime)>,
+    _double: Option<(double::Running, tokio::runtime::Runtime)>,
 }
 
 impl Gateway {
     pub(crate) fn start(given: &Given, switches: Switches) -> Self {
         match given {
             Given::Double => Self::stand_in(switches),
-            Given::Url { address, secret } => Self {
-                address: *address,
-                secret: secret.clone(),
-                switches,
-                children: Vec::new(),
-                folder: None,
-                double: None,
-            },
-            Given::Program { program, templates } => Self::run(program, templates, switches),
+            Given::Tyk(given) => {
+                let tyk = TykGateway::start(given, switches, SECRET);
+                Self {
+                    address: tyk.address,
+                    secret: tyk.secret.clone(),
+                    switches,
+                    tyk: Some(tyk),
+                    _double: None,
+                }
+            }
         }
     }
 
@@ -104,110 +58,18 @@ impl Gateway {
             .enable_all()
             .build()
             .unwrap();
-        let secret = "secret-of-the-test".to_owned();
-        let settings = double::Double::gateway()
-            .secret(&secret)
-            .switches(match switches {
-                Switches::On => double::Switches::ON,
-                Switches::Off => double::Switches::OFF,
-            });
+        let settings = double::Double::gateway().secret(SECRET).switches(match switches {
+            Switches::On => double::Switches::ON,
+            Switches::Off => double::Switches::OFF,
+        });
         let running = runtime.block_on(settings.start()).unwrap();
         Self {
             address: running.address(),
-            secret,
+            secret: SECRET.to_owned(),
             switches,
-            children: Vec::new(),
-            folder: None,
-            double: Some((running, runtime)),
+            tyk: None,
+            _double: Some((running, runtime)),
         }
-    }
-
-    fn run(program: &Path, templates: &Path, switches: Switches) -> Self {
-        let folder = std::env::temp_dir().join(format!(
-            "routewright-tyk-{}-{}",
-            std::process::id(),
-            u8::from(switches == Switches::On)
-        ));
-        fs::create_dir_all(folder.join("apps")).unwrap();
-        let [gateway_port, redis_port] = free_ports();
-        let redis = Command::new("redis-server")
-            .args([
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--port",
-            ])
-            .arg(redis_port.to_string())
-            .current_dir(&folder)
-            .stdin(Stdio::null())
-            .stdout(File::create(folder.join("redis.log")).unwrap())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let secret = "secret-of-the-test".to_owned();
-        let on = switches == Switches::On;
-        let config = json!({
-            "listen_address": "127.0.0.1",
-            "listen_port": gateway_port,
-            "secret": secret,
-            "template_path": templates,
-            "app_path": folder.join("apps"),
-            "use_db_app_configs": false,
-            "allow_insecure_configs": true,
-            "enable_analytics": false,
-            "storage": {"type": "redis", "host": "127.0.0.1", "port": redis_port},
-            "policies": {"policy_source": "file", "policy_path": folder.join("policies.json")},
-            "security": {"private_certificate_encoding_secret": "encoding-of-the-test"},
-            "enable_custom_domains": on,
-            "http_server_options": {
-                "enable_strict_routes": on,
-                "enable_path_prefix_matching": on,
-                "enable_path_suffix_matching": on,
-            },
-        });
-        fs::write(folder.join("policies.json"), "{}").unwrap();
-        let file = folder.join("tyk.json");
-        fs::write(&file, config.to_string()).unwrap();
-        let mut gateway = Self {
-            address: SocketAddr::from(([127, 0, 0, 1], gateway_port)),
-            secret,
-            switches,
-            children: vec![redis],
-            folder: Some(folder.clone()),
-            double: None,
-        };
-        let until = Instant::now() + Duration::from_secs(120);
-        let wait = |what: &str, ready: &dyn Fn() -> bool| {
-            while !ready() {
-                assert!(Instant::now() < until, "{what} does not answer");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        };
-        let redis = SocketAddr::from(([127, 0, 0, 1], redis_port));
-        wait("redis-server", &|| TcpStream::connect(redis).is_ok());
-        let log = File::create(folder.join("gateway.log")).unwrap();
-        let child = Command::new(program)
-            .arg("--conf")
-            .arg(&file)
-            .current_dir(&folder)
-            // Variables of the gateway that surround the test must not change it.
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            // What must not get out: `$secret_env.of_the_test`.
-            .env("TYK_SECRET_OF_THE_TEST", "the-secret-itself")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        gateway.children.insert(0, child);
-        wait("the gateway", &|| {
-            TcpStream::connect(gateway.address).is_ok() && gateway.ask("GET", "/ready").status == 200
-        });
-        gateway
     }
 
     // --- data ---------------------------------------------------------------------------------------------
@@ -258,7 +120,7 @@ impl Gateway {
 
     /// Leaves nothing behind in a gateway that is not ours to stop.
     pub(crate) fn clean(&self, ids: &[String]) {
-        if self.folder.is_none() && self.double.is_none() {
+        if self.tyk.as_ref().is_some_and(|tyk| !tyk.is_own()) {
             for id in ids {
                 self.control("DELETE", &format!("/tyk/apis/oas/{id}"), b"");
             }
@@ -267,29 +129,8 @@ impl Gateway {
     }
 
     pub(crate) fn show_log(&self) {
-        if let Some(folder) = &self.folder
-            && let Ok(log) = fs::read_to_string(folder.join("gateway.log"))
-        {
-            let lines: Vec<_> = log.lines().collect();
-            let last = lines.len().saturating_sub(60);
-            eprintln!("--- end of the gateway's log\n{}", lines[last..].join("\n"));
+        if let Some(tyk) = &self.tyk {
+            tyk.show_log();
         }
     }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        if let Some(folder) = &self.folder {
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
-}
-
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -26,7 +26,8 @@ mod rest;
 mod stories;
 #[path = "../tyk_translate/support.rs"]
 mod support;
-mod wire;
+#[path = "../support/tyk_gateway.rs"]
+mod tyk_gateway;
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +43,7 @@ use routewright::tyk::{
     translate::{Owner, stamp, translate},
     verdict::ApiPlan,
 };
-use wire::Echo;
+use tyk_gateway::wire::{self, Echo};
 
 /// Backends that say what they got.
 pub(crate) struct Backends {
@@ -154,10 +155,10 @@ fn rounds(filter: Option<&str>) -> Vec<Round> {
             }
             let given = match place {
                 "double" => Ok(Given::Double),
-                _ => Given::from_environment(),
+                _ => tyk_gateway::Given::from_environment().map(Given::Tyk),
             };
             let given = match (given, switches) {
-                (Ok(Given::Url { .. }), Switches::Off) => {
+                (Ok(Given::Tyk(tyk_gateway::Given::Url { .. })), Switches::Off) => {
                     Err("the gateway at TYK_GATEWAY_URL is asked once, with the settings it has".to_owned())
                 }
                 (given, _) => given,

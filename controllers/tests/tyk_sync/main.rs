@@ -14,3 +14,5 @@ mod faults;
 mod life;
 mod real;
 mod stage;
+#[path = "../support/tyk_gateway.rs"]
+mod tyk_gateway;

@@ -1,5 +1,5 @@
-//! The same actors before a real open-source gateway, if one is given: `TYK_GATEWAY_URL` and `TYK_GATEWAY_SECRET`. Says so
-//! when none is. The gateway has to be an empty one of the test's own.
+//! The same actors before a real open-source gateway, if one is given: `TYK_GATEWAY_BIN` or `TYK_GATEWAY_URL`, as for the
+//! suite `gateway_contract`. Says so when none is.
 
 use std::sync::Arc;
 
@@ -10,7 +10,10 @@ use routewright::tyk::{
     verdict::Mode,
 };
 
-use crate::stage::{Stage, api, document, id, job, owner, removal, trusted, version};
+use crate::{
+    stage::{SECRET, Stage, api, document, id, job, owner, removal, trusted, version},
+    tyk_gateway::{Given, Switches, TykGateway},
+};
 
 async fn served(client: &Arc<dyn TykApi>, n: u32) -> Option<String> {
     let found = client.get(&id(n)).await.unwrap()?;
@@ -20,13 +23,11 @@ async fn served(client: &Arc<dyn TykApi>, n: u32) -> Option<String> {
 
 #[tokio::test]
 async fn a_life_in_a_real_gateway() {
-    let (Ok(url), Ok(secret)) = (
-        std::env::var("TYK_GATEWAY_URL"),
-        std::env::var("TYK_GATEWAY_SECRET"),
-    ) else {
-        println!("not run: TYK_GATEWAY_URL and TYK_GATEWAY_SECRET are not set");
+    let Some(given) = Given::or_say() else {
         return;
     };
+    let tyk = TykGateway::start(&given, Switches::On, SECRET);
+    let (url, secret) = (tyk.url(), tyk.secret.clone());
     let stage = Stage::before(&url, &secret, Settings::default()).await;
     let client = stage.given.connect(&stage.connection).await.unwrap();
     // created, updated

@@ -13,10 +13,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Start line, headers by lower-case name (several values joined by a bar), body.
 #[derive(Debug, Default)]
-pub(crate) struct Message {
-    pub(crate) start: String,
-    pub(crate) headers: BTreeMap<String, String>,
-    pub(crate) body: Vec<u8>,
+pub struct Message {
+    pub start: String,
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
 }
 
 /// Reads a message; without a length the body of an answer goes on to the end, that of a request is empty.
@@ -77,15 +77,15 @@ fn read(stream: &TcpStream, answer: bool, bodyless: bool) -> Option<Message> {
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: BTreeMap<String, String>,
-    pub(crate) body: String,
+pub struct Answer {
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    pub body: String,
 }
 
 impl Answer {
     /// What the backend got, as it said. Fails the test when the answer is not from a backend.
-    pub(crate) fn echo(&self) -> Value {
+    pub fn echo(&self) -> Value {
         assert_eq!(
             self.headers.get("x-echo").map(String::as_str),
             Some("1"),
@@ -95,23 +95,17 @@ impl Answer {
     }
 
     /// Request target that the backend got.
-    pub(crate) fn target(&self) -> String {
+    pub fn target(&self) -> String {
         self.echo()["target"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
 }
 
 /// Sends one request on a connection of its own.
-pub(crate) fn send(
-    to: SocketAddr,
-    method: &str,
-    target: &str,
-    headers: &[(&str, &str)],
-    body: &[u8],
-) -> Answer {
+pub fn send(to: SocketAddr, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect_timeout(&to, TIMEOUT).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut head = format!("{method} {target} HTTP/1.1\r\nConnection: close\r\n");
@@ -137,13 +131,13 @@ pub(crate) fn send(
 }
 
 /// A backend on loopback. Lives until the process ends.
-pub(crate) struct Echo {
+pub struct Echo {
     /// `127.0.0.1:port`, as a plan's authority.
-    pub(crate) authority: String,
+    pub authority: String,
 }
 
 impl Echo {
-    pub(crate) fn start(name: &'static str) -> Self {
+    pub fn start(name: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {

@@ -38,6 +38,13 @@ pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
         .unwrap_or_default()
 }
 
+/// The id that a document names, if these bytes are one.
+pub(crate) fn id_of(bytes: &[u8]) -> Option<String> {
+    let document: Value = serde_json::from_slice(bytes).ok()?;
+    let id = document.pointer("/x-tyk-api-gateway/info/id")?.as_str()?;
+    Some(id.to_owned())
+}
+
 impl Definition {
     pub(crate) fn of(document: &Value) -> Self {
         let extension = shape::kept(document.get(EXTENSION).unwrap_or(&Value::Null));

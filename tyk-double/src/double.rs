@@ -71,6 +71,7 @@ pub struct Double {
     pub(crate) data: Option<SocketAddr>,
     pub(crate) tls: Option<SocketAddr>,
     pub(crate) log: bool,
+    pub(crate) behind: Option<SocketAddr>,
 }
 
 impl fmt::Debug for Double {
@@ -97,6 +98,7 @@ impl Double {
             data: None,
             tls: None,
             log: false,
+            behind: None,
         }
     }
 
@@ -167,6 +169,13 @@ impl Double {
     /// The data plane over TLS, with the certificates of the store by server name.
     pub fn tls_listen(mut self, address: SocketAddr) -> Self {
         self.tls = Some(address);
+        self
+    }
+
+    /// A front of the Tyk at this address, which answers all that the REST API is asked, and alone knows what it holds:
+    /// here are the faults, the stops, the requests and the counts.
+    pub fn before(mut self, tyk: SocketAddr) -> Self {
+        self.behind = Some(tyk);
         self
     }
 

@@ -22,6 +22,7 @@ pub(crate) struct Request {
     pub(crate) segments: Vec<String>,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) content_type: String,
+    pub(crate) headers: http::HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 

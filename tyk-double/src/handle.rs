@@ -6,8 +6,9 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use serde_json::{Value, json};
@@ -27,10 +28,14 @@ use crate::{
 /// A request to the REST API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
+    /// When it came.
+    pub at: Instant,
     /// Method.
     pub method: String,
     /// Path, with the query if there is one.
     pub path: String,
+    /// Id of the document that was sent, if one was.
+    pub document: Option<String>,
     /// Status that was answered; none if nothing was, or not yet.
     pub status: Option<u16>,
 }
@@ -77,18 +82,29 @@ impl Journal {
             self.asked.drain(..REMEMBERED / 2);
         }
         self.asked.push(Asked {
+            at: Instant::now(),
             method: method.to_owned(),
             path: path.to_owned(),
+            document: None,
             status: None,
         });
         self.first + self.asked.len() - 1
     }
 
+    pub(crate) fn sends(&mut self, number: usize, document: Option<String>) {
+        if let Some(asked) = self.at(number) {
+            asked.document = document;
+        }
+    }
+
     pub(crate) fn end(&mut self, number: usize, status: u16) {
-        let at = number.checked_sub(self.first);
-        if let Some(asked) = at.and_then(|at| self.asked.get_mut(at)) {
+        if let Some(asked) = self.at(number) {
             asked.status = Some(status);
         }
+    }
+
+    fn at(&mut self, number: usize) -> Option<&mut Asked> {
+        self.asked.get_mut(number.checked_sub(self.first)?)
     }
 }
 
@@ -104,6 +120,8 @@ pub(crate) struct Shared {
     pub(crate) served: Arc<Served>,
     pub(crate) faults: Mutex<Vec<Fault>>,
     pub(crate) journal: Mutex<Journal>,
+    /// Requests that are being answered.
+    pub(crate) pending: AtomicUsize,
     pub(crate) steps: Steps,
     pub(crate) counters: Counters,
     /// Told after each load.
@@ -362,6 +380,11 @@ impl Handle {
     /// Requests to the REST API, in the order in which they came (the last 100 000 at least).
     pub fn requests(&self) -> Vec<Asked> {
         locked(&self.shared.journal).asked.clone()
+    }
+
+    /// Requests to the REST API that were not answered yet, nor cut.
+    pub fn pending(&self) -> usize {
+        self.shared.pending.load(Ordering::SeqCst)
     }
 
     /// Forgets the requests so far.

@@ -19,6 +19,7 @@ mod document;
 mod double;
 mod fault;
 mod fill;
+mod front;
 mod gateway;
 mod handle;
 mod multipart;

@@ -460,13 +460,13 @@ fn replaced(to: &str, captures: &regex::Captures<'_>) -> String {
     text
 }
 
-enum Failed {
+pub(crate) enum Failed {
     Lookup,
     Other,
 }
 
 /// Sends a request on a connection of its own.
-async fn sent(authority: &str, request: Request<AnyBody>) -> Result<Response<Incoming>, Failed> {
+pub(crate) async fn sent(authority: &str, request: Request<AnyBody>) -> Result<Response<Incoming>, Failed> {
     let with_port = if authority
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.parse::<u16>().is_ok())

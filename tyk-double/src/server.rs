@@ -1,6 +1,12 @@
 //! Listeners, connections, and the way of a request: faults, crash points, REST API or data plane.
 
-use std::{convert::Infallible, future::pending, io, net::SocketAddr, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::pending,
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use http::{Request, Response, header::CONTENT_TYPE};
@@ -10,9 +16,10 @@ use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
-    dashboard,
+    dashboard, document,
     double::{Double, Mode, Running},
     fault::{self, Wrong},
+    front,
     gateway::{self, Done},
     handle::{Handle, Shared, locked},
     proxy,
@@ -80,6 +87,7 @@ pub(crate) async fn start(settings: Double) -> io::Result<Running> {
         served: Default::default(),
         faults: Default::default(),
         journal: Default::default(),
+        pending: Default::default(),
         steps: Default::default(),
         counters: Default::default(),
         loads: watch::Sender::new(0),
@@ -121,7 +129,7 @@ async fn tick(shared: Arc<Shared>) {
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        if shared.wanted.swap(false, std::sync::atomic::Ordering::SeqCst) {
+        if shared.wanted.swap(false, Ordering::SeqCst) {
             gateway::cost(&shared).await;
             shared.load();
         }
@@ -244,6 +252,7 @@ async fn control_request(shared: Arc<Shared>, request: Request<Incoming>) -> Res
         .map_or_else(String::new, |whole| whole.as_str().to_owned());
     let number = locked(&shared.journal).begin(head.method.as_str(), &path);
     let body = body.collect().await.map_err(|_| Cut)?.to_bytes().to_vec();
+    locked(&shared.journal).sends(number, document::id_of(&body));
     let header = |name: &str| {
         head.headers
             .get(name)
@@ -259,6 +268,7 @@ async fn control_request(shared: Arc<Shared>, request: Request<Incoming>) -> Res
             .collect(),
         content_type: header("content-type"),
         body,
+        headers: head.headers.clone(),
     };
     let open = matches!(head.uri.path(), "/hello" | "/ready");
     let allowed = open
@@ -267,10 +277,31 @@ async fn control_request(shared: Arc<Shared>, request: Request<Incoming>) -> Res
             Mode::Dashboard => "authorization",
         }) == shared.settings.secret;
     // In a task of its own: a caller that goes away does not take back what it sent.
-    let task = tokio::spawn(worked(Arc::clone(&shared), asked, path, allowed, open));
+    let pending = Pending::begin(&shared);
+    let working = worked(Arc::clone(&shared), asked, path, allowed, open);
+    let task = tokio::spawn(async move {
+        let _pending = pending;
+        working.await
+    });
     let reply = task.await.map_err(|_| Cut)??;
     locked(&shared.journal).end(number, reply.status);
     Ok(respond(reply))
+}
+
+/// A request that is being answered, as long as it lives.
+struct Pending(Arc<Shared>);
+
+impl Pending {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.pending.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A request to the REST API with all that may go wrong.
@@ -304,10 +335,11 @@ async fn worked(
         Some(Wrong::Slow(delay)) => tokio::time::sleep(*delay).await,
         None | Some(Wrong::DropAfter | Wrong::StatusAfter(..)) => {}
     }
-    if open {
+    let behind = shared.settings.behind;
+    if open && behind.is_none() {
         return Ok(gateway::health(path == "/ready"));
     }
-    if !allowed {
+    if !allowed && behind.is_none() {
         return Ok(match shared.settings.mode {
             Mode::Gateway => gateway::denied(),
             Mode::Dashboard => dashboard::denied(),
@@ -324,6 +356,7 @@ async fn worked(
         return Err(Cut);
     }
     let reply = match shared.settings.mode {
+        _ if let Some(tyk) = behind => front::answer(&shared, tyk, &request, &path).await?,
         Mode::Dashboard => dashboard::answer(&shared, &request),
         Mode::Gateway => match gateway::answer(&shared, &request) {
             Done::Answer(reply) => reply,

@@ -272,3 +272,35 @@ async fn a_wrong_secret_is_refused_and_shown_nowhere() {
     assert!(!format!("{:?}", *tyk).contains("another-one"));
     assert!(!format!("{:?}", Double::gateway().secret("another-one")).contains("another-one"));
 }
+
+#[tokio::test]
+async fn a_front_has_faults_and_stops_and_another_tyk_has_the_documents() {
+    let tyk = gateway().await;
+    let front = Double::gateway().before(tyk.address()).start().await.unwrap();
+    // given a front, then what it is asked is answered behind it, with the secret that is wanted there
+    assert_eq!(post(&front, "a", "/a").await, 200);
+    reload(&front).await;
+    assert_eq!(tyk.loaded().len(), 1);
+    assert_eq!((front.loaded().len(), front.steps()), (0, 2));
+    let counts = front.counts();
+    assert_eq!((counts.writes, counts.reloads, counts.requests), (1, 1, 2));
+    assert_eq!(front.requests()[0].document.as_deref(), Some("a"));
+    // when a connection is cut before or after, then the one behind has not heard of it, or has
+    for (side, files) in [(Side::Before, 1), (Side::After, 2)] {
+        let mut pause = front.pause_at(front.steps() + 1, side);
+        let handle = front.handle();
+        let body = document("b", "/b").to_string();
+        let asking = tokio::spawn(async move { ask(&handle, Method::POST, "/tyk/apis/oas", &body).await });
+        pause.reached().await;
+        assert_eq!(front.pending(), 1);
+        pause.discard();
+        assert!(asking.await.unwrap().is_err());
+        assert_eq!((tyk.files().len(), front.pending()), (files, 0), "{side:?}");
+    }
+    front.inject(Fault::on("", "/").status(503, "later"));
+    assert_eq!(post(&front, "c", "/c").await, 503);
+    assert_eq!(tyk.files().len(), 2);
+    // when it is gone, then nobody answers
+    drop(tyk);
+    assert!(ask(&front, Method::GET, "/tyk/apis/oas", "").await.is_err());
+}

@@ -192,8 +192,9 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
     );
 }
 
-/// Events of the controller of HTTPRoutes.
-const TYK_EVENTS: [&str; 5] = [
+/// Events of the controllers themselves.
+const TYK_EVENTS: [&str; 6] = [
+    "AcceptedRemoved",
     "ReconcileFailed",
     ledger::CERT_UPLOAD_FAILED,
     ledger::DELETION_FAILED,

@@ -327,6 +327,7 @@ fn definitions(ground: &Ground, caches: &Caches, world: Option<&World>, running:
             }
         })));
     let planner = DefinitionPlanner {
+        client: ground.client.clone(),
         world: world.cloned(),
         presence: ground.presence.clone(),
     };

@@ -189,3 +189,93 @@ async fn an_accepted_of_another_manager_is_left_alone_and_an_event_says_so() {
         "{events:#?}"
     );
 }
+
+fn targets(story: &Story, targets: Value) {
+    story.edit(
+        "TykOasApiDefinition",
+        "access",
+        json!({"spec": {"targetRefs": targets}}),
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_loses_its_targets_says_nothing_any_more() {
+    for none in [Value::Null, json!([])] {
+        // Given a definition that is attached, when its targetRefs go
+        let mut story = attached().await;
+        targets(&story, none);
+        // then its Accepted goes with one write, and an event says so
+        let lines = story.settle().await;
+        assert_eq!(
+            lines,
+            [
+                "APPLY tykoasapidefinitions/status access -> 200",
+                "EVENT Normal AcceptedRemoved"
+            ]
+        );
+        assert_eq!(says(&story), "");
+        // and the operator looks at it no more, also after a restart
+        for key in ["else", "oas.json"] {
+            let other = json!({"spec": {"tykOAS": {"configmapRef": {"keyName": key}}}});
+            story.edit("TykOasApiDefinition", "access", other);
+            assert_eq!(story.settle().await, support::NOTHING);
+        }
+        story.restart().await;
+        assert_eq!(writes(&story.settle().await), support::NOTHING);
+        // when they are back, then so is the answer
+        targets(&story, json!([of_gateway()]));
+        story
+            .says("TykOasApiDefinition", "access", "Accepted True/Attached")
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn targets_that_went_while_no_process_ran_are_noticed_by_the_next_also_with_tyk_off() {
+    // Given an attached definition, and an operator that is stopped
+    let mut story = attached().await;
+    story.operator.take().unwrap().shutdown().await;
+    targets(&story, Value::Null);
+    // when one starts that has Gateway API on Tyk switched off, then the old answer goes all the same
+    let options = Options {
+        tyk: controllers::Options {
+            definitions: true,
+            ..Default::default()
+        },
+        ..support::options()
+    };
+    let mut story = Story::on(story.server, options).await;
+    assert_eq!(
+        writes(&story.settle().await),
+        [
+            "APPLY tykoasapidefinitions/status access -> 200",
+            "EVENT Normal AcceptedRemoved"
+        ]
+    );
+    assert_eq!(says(&story), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_targets_an_accepted_of_another_manager_stays() {
+    // Given a definition without targetRefs whose Accepted another operator wrote
+    let server = ready();
+    let mut plain = definition(of_gateway());
+    plain["spec"].as_object_mut().unwrap().remove("targetRefs");
+    server.create(plain);
+    let theirs = json!([{"type": "Accepted", "status": "True", "reason": "Theirs", "message": "by them",
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    server.set_status(
+        "TykOasApiDefinition",
+        "web",
+        "access",
+        json!({"conditions": theirs}),
+    );
+    // when this one starts, and when it changes, then nothing is written
+    let mut story = Story::on(server, on()).await;
+    let lines = story.settle().await;
+    assert!(!lines.iter().any(|l| l.contains("tykoas")), "{lines:?}");
+    let other = json!({"spec": {"tykOAS": {"configmapRef": {"keyName": "else"}}}});
+    story.edit("TykOasApiDefinition", "access", other);
+    assert_eq!(story.settle().await, support::NOTHING);
+    assert_eq!(says(&story), "Accepted True/Theirs");
+}

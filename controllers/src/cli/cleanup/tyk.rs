@@ -27,6 +27,7 @@ use super::{
     roads::{Answer, Outcome, Remembering, Roads},
 };
 use crate::tyk::{
+    definition::owns_accepted,
     httproute::memory::{ANNOTATION, Memory},
     objects::{GATEWAY_GROUP, Key, TYK_GROUP},
     sync::{Contexts, Syncing},
@@ -38,8 +39,6 @@ pub use crate::tyk::httproute::planner::FINALIZER;
 
 /// Field manager of what is written here.
 const MANAGER: &str = "routewright-cleanup";
-/// Field managers of the operator begin with it.
-const OPERATOR: &str = "routewright-tyk-";
 /// Objects per page, and routes asked about at once.
 const PAGE: u32 = 500;
 const AT_ONCE: usize = 32;
@@ -449,7 +448,9 @@ impl Cleaner<'_> {
         self.pages(&resource, async |page| {
             for definition in page {
                 self.withdraw(&resource, definition, report, |definition| {
-                    withdrawal(definition, &["Accepted"], &[]).filter(|_| owns_accepted(definition))
+                    let managed = definition.metadata.managed_fields.as_deref();
+                    withdrawal(definition, &["Accepted"], &[])
+                        .filter(|_| owns_accepted(managed.unwrap_or_default()))
                 })
                 .await;
             }
@@ -575,16 +576,4 @@ fn withdrawal(object: &DynamicObject, types: &[&str], lists: &[&str]) -> Option<
     let mut status = Map::from_iter([("conditions".to_owned(), left)]);
     status.extend(lists.iter().map(|list| ((*list).to_owned(), Value::Null)));
     Some(Value::Object(status))
-}
-
-/// A manager of ours wrote the condition Accepted last.
-fn owns_accepted(object: &DynamicObject) -> bool {
-    let managed = object.metadata.managed_fields.iter().flatten();
-    managed
-        .filter(|entry| entry.manager.as_deref().is_some_and(|m| m.starts_with(OPERATOR)))
-        .filter_map(|entry| entry.fields_v1.as_ref())
-        .any(|fields| {
-            let conditions = fields.0.pointer("/f:status/f:conditions");
-            conditions.is_some_and(|c| c.get("k:{\"type\":\"Accepted\"}").is_some())
-        })
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{support, world::*};
 
 /// A Secret with a certificate for this name.
-fn certificate(namespace: &str, name: &str) -> Value {
+pub(crate) fn certificate(namespace: &str, name: &str) -> Value {
     let made = rcgen::generate_simple_self_signed([format!("{name}.example.org")]).unwrap();
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",

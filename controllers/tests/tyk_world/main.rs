@@ -17,4 +17,5 @@ mod definitions;
 mod feed;
 mod gateways;
 mod presence;
+mod statuses;
 mod world;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use proptest::prelude::*;
+use reconcile_kit::Condition;
 
 use super::{
     super::{
@@ -43,6 +44,12 @@ fn routes(objects: &[Object]) -> impl Iterator<Item = &HttpRoute> {
         Object::HttpRoute(route) => Some(route),
         _ => None,
     })
+}
+
+/// The page of the documentation that explains every reason.
+fn page() -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::fs::read_to_string(root.join("docs/src/tyk/conditions.md")).unwrap()
 }
 
 /// Gateways of classes of ours, found the long way.
@@ -408,6 +415,30 @@ proptest! {
         prop_assert!(check(&world));
         object.rules.remove(0);
         prop_assert!(check(&world.with(object)));
+    }
+
+    #[test]
+    fn whatever_is_said_is_a_row_of_the_page(seed in any::<u64>()) {
+        let page = page();
+        let model = model(&world(seed));
+        let mut said: Vec<(&str, &Condition)> = Vec::new();
+        for (_, verdict) in model.gateways() {
+            said.extend(verdict.conditions.iter().map(|c| ("gateway", c)));
+            let listeners = verdict.listeners.iter().flat_map(|listener| &listener.conditions);
+            said.extend(listeners.map(|c| ("listener", c)));
+        }
+        for (_, verdict) in model.routes() {
+            let parents = verdict.parents.iter().flat_map(|parent| &parent.conditions);
+            said.extend(parents.map(|c| ("httproute", c)));
+        }
+        let snapshot = Snapshot::of(&model);
+        said.extend(snapshot.classes.values().flat_map(|verdict| &verdict.conditions).map(|c| ("gatewayclass", c)));
+        said.extend(snapshot.definitions.values().map(|verdict| ("definition", &verdict.condition)));
+        for (table, c) in said {
+            let row = format!("| `{}` | {} | `{}` |", c.type_, c.status.as_str(), c.reason);
+            let rows = page.split(&format!("<!-- reasons:{table}:")).nth(1).unwrap_or_default();
+            prop_assert!(rows.contains(&row), "{table}: {row}");
+        }
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! The quick start of Gateway API on Tyk, command by command on a real cluster: what the page says that they print, they
+//! print. The stand-in takes the place of the Tyk that the reader has.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::fs;
+
+use routewright_e2e::cluster::repository;
+use routewright_e2e::sh::say;
+use routewright_e2e::tools::{PATIENCE, Part};
+use routewright_e2e::{Result, Scenario, image, reader, scenario, tyk, wait};
+use serde_json::{Value, json};
+
+const PAGE: &str = "docs/src/tyk/quick-start.md";
+const HOST: &str = "shop.example.com";
+
+/// What the reader has before step 1: a Tyk as samples/tyk/platform.yaml expects it, and Pods for samples/tyk/shop.yaml.
+async fn given(s: &Scenario) -> Result<()> {
+    let cluster = s.cluster;
+    cluster.gateway_crds("standard").await?;
+    reader::furnish(cluster).await?;
+    cluster.load_part(Part::TestApp).await?;
+    let load = move || {
+        let archive = cluster.scratch().join("tyk-double.tar");
+        image::of_double(&tyk::double()?, &archive)?;
+        cluster.load(&archive)
+    };
+    tokio::task::spawn_blocking(load).await.unwrap()?;
+    let pod = |namespace: &str, name: &str, container: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod",
+               "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+               "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}})
+    };
+    let container = |image: &str, probe: &str| {
+        json!({"name": "one", "image": image, "imagePullPolicy": "Never",
+               "readinessProbe": {"httpGet": {"path": probe, "port": 8080}, "periodSeconds": 1}})
+    };
+    let mut gateway = container(image::TYK_DOUBLE, "/hello");
+    gateway["env"] = json!([{"name": "TYK_DOUBLE_SECRET", "value": "change-me"}]);
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let objects = json!([
+        namespace("tyk"),
+        namespace("shop"),
+        pod("tyk", "gateway", gateway),
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "gateway", "namespace": "tyk"},
+         "spec": {"type": "LoadBalancer", "selector": {"app": "gateway"}, "ports": [{"port": 8080}]}},
+        pod("shop", "web", container(image::TESTAPP, "/readyz")),
+    ]);
+    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())?;
+    for (namespace, pod) in [("tyk", "pod/gateway"), ("shop", "pod/web")] {
+        let words = [
+            "-n",
+            namespace,
+            "wait",
+            "--for=condition=Ready",
+            pod,
+            "--timeout=120s",
+        ];
+        cluster.kubectl(words)?;
+    }
+    Ok(())
+}
+
+/// What the page says that its commands print: the lines of its `text` blocks, in order.
+fn promised() -> Vec<String> {
+    let page = fs::read_to_string(repository().join(PAGE)).unwrap();
+    let blocks = page
+        .split("```text\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```"));
+    let lines = blocks.flat_map(|(block, _)| block.lines());
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it_refuses() {
+    let name = "the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it_refuses";
+    scenario(name, async |s| {
+        // Given a cluster with Gateway API, a Tyk and an application
+        given(&s).await?;
+        let (page, folder) = (repository().join(PAGE), repository());
+        let blocks = reader::blocks(&page)?;
+        let (way, away) = blocks.split_at(blocks.len() - 1);
+        assert!(away[0].1.contains("helm uninstall"), "the last block of the page");
+        // When the commands of the page are run one after the other, in a clone
+        let said = reader::follow(s.cluster, &folder, way).await?;
+        say(&said);
+        // Then they print what the page says, in this order
+        let promised = promised();
+        assert!(promised.len() >= 5, "found only {promised:?}");
+        let mut lines = said.lines();
+        for line in &promised {
+            assert!(
+                lines.any(|l| l == line),
+                "{line:?} is not printed (there) in:\n{said}"
+            );
+        }
+        // And the application has answered through Tyk, and asks for a key now
+        assert!(said.contains("\"/orders\""), "{said}");
+        let address = s.cluster.address("tyk", "gateway").await?;
+        wait::eventually("401 without a key", PATIENCE, || async {
+            let answer = s.cluster.fetch(HOST, address, 8080, "/orders").await;
+            let answer = answer.map_err(|e| e.to_string())?;
+            if answer.status == 401 {
+                Ok(())
+            } else {
+                Err(format!("{} {}", answer.status, answer.text()))
+            }
+        })
+        .await?;
+        // When what was made is taken away, then Tyk serves nothing of it and nothing of the release is left
+        reader::follow(s.cluster, &folder, away).await?;
+        let answer = s.cluster.fetch(HOST, address, 8080, "/orders").await?;
+        assert_eq!(answer.status, 404, "{}", answer.text());
+        let left = ["get", "clusterrole,clusterrolebinding,gatewayclass", "-o", "name"];
+        let left = s.cluster.kubectl(left)?;
+        assert!(
+            !left.contains("routewright") && !left.contains("gatewayclass.gateway.networking.k8s.io/tyk"),
+            "{left}"
+        );
+        for namespace in ["shop", "tyk", "routewright"] {
+            s.cluster.kubectl(["delete", "namespace", namespace])?;
+        }
+        Ok(())
+    })
+    .await;
+}

@@ -47,11 +47,17 @@ pub fn tell(line: impl AsRef<str>) {
 }
 
 fn step(number: usize, title: &str, why: &str) {
-    tell(format!("\n[{number}/{STEPS}] {title}"));
-    tell(format!("      {why}"));
+    step_of(number, STEPS, title, why);
 }
 
-fn note(text: impl AsRef<str>) {
+/// Begins a step of so many.
+pub(crate) fn step_of(number: usize, steps: usize, title: &str, why: &str) {
+    tell(format!("\n[{number}/{steps}] {title}"));
+    note(why);
+}
+
+/// Lines below a step.
+pub(crate) fn note(text: impl AsRef<str>) {
     for line in text.as_ref().trim_end().lines() {
         tell(format!("      {line}"));
     }
@@ -73,9 +79,14 @@ pub fn prepare() -> Result<()> {
         "Programs",
         "Kubernetes, Contour, Envoy, Garage and the operator, built from source once and kept in a cache.",
     );
+    programs(&PARTS)
+}
+
+/// Builds those of these programs that are missing, and the operator.
+pub(crate) fn programs(parts: &[Part]) -> Result<()> {
     let (begun, tools) = (Instant::now(), Tools::open()?);
     let mut missing = Vec::new();
-    for part in PARTS {
+    for part in parts.iter().copied() {
         if !tools.present(part)? {
             missing.push(part);
         }
@@ -125,7 +136,7 @@ fn build_operator() -> Result<()> {
     }
 }
 
-/// Says that the cluster starts.
+/// Says that the cluster starts. Both demos have it as their second step of nine.
 pub fn announce_cluster() {
     step(
         2,

@@ -3,7 +3,7 @@
 //! `tools` builds programs, `image` packs them, `node` runs Kubernetes in namespaces of its own, `audit` reads what
 //! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage`, `contour` and `tyk` are what they put on it,
 //! `reader` what the documentation's reader finds on it;
-//! `tiers` runs all tests, `demo` and `bench` show the product. Its behaviour is stated by the scenarios in `tests/`,
+//! `tiers` runs all tests, `demo`, `demo_tyk` and `bench` show the product. Its behaviour is stated by the scenarios in `tests/`,
 //! not here.
 #![cfg_attr(
     test,
@@ -21,6 +21,7 @@ pub mod cluster;
 pub mod conformance;
 pub mod contour;
 pub mod demo;
+pub mod demo_tyk;
 pub mod error;
 pub mod garage;
 pub mod image;

@@ -10,7 +10,7 @@ use routewright_e2e::sh::{self, say};
 use routewright_e2e::tiers::{self, Tier, Wanted};
 use routewright_e2e::tools::{PATIENCE, Part, Tools};
 use routewright_e2e::tyk::Which;
-use routewright_e2e::{Error, Result, bench, conformance, demo, reader};
+use routewright_e2e::{Error, Result, bench, conformance, demo, demo_tyk, reader};
 
 /// Scenarios on a real cluster, and that cluster by hand: a single-node Kubernetes in Linux namespaces of its own,
 /// without Docker. Without a command: `test cluster`.
@@ -37,7 +37,13 @@ enum What {
         words: Vec<String>,
     },
     /// The main job on a cluster of its own: a request that fails, then comes back through an Ingress and an HTTPRoute.
+    ///
+    /// `demo tyk`: an HTTPRoute that Tyk serves, and one that is refused; with the stand-in for Tyk, or with a Tyk Gateway if
+    /// `TYK_GATEWAY_BIN` and `TYK_GATEWAY_TEMPLATES` give one.
     Demo {
+        /// Which part of the product.
+        #[arg(value_enum, default_value_t = Chapter::Website)]
+        chapter: Chapter,
         /// Leave the cluster running.
         #[arg(long)]
         keep: bool,
@@ -101,6 +107,15 @@ enum What {
     Attend,
 }
 
+/// Which half of the product a demo shows.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Chapter {
+    /// A website in a Garage bucket is made reachable.
+    Website,
+    /// Gateway API on Tyk.
+    Tyk,
+}
+
 /// What serves the routes of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Against {
@@ -132,7 +147,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
                 ExitCode::FAILURE
             });
         }
-        What::Demo { keep } => return show(keep),
+        What::Demo { chapter, keep } => return show(chapter, keep),
         What::Bench { what } => return measure(&what),
         What::Conformance { against, test } => return conform(against, test.as_deref()),
         What::Tools { all } => {
@@ -359,7 +374,7 @@ fn conform(against: Option<Against>, test: Option<&str>) -> Result<ExitCode> {
     })
 }
 
-fn show(keep: bool) -> Result<ExitCode> {
+fn show(chapter: Chapter, keep: bool) -> Result<ExitCode> {
     let (name, begun) = (demo::NODE, Instant::now());
     if Node::attach(name).is_ok() {
         return Err(Error::other(format!(
@@ -367,7 +382,10 @@ fn show(keep: bool) -> Result<ExitCode> {
         )));
     }
     node::possible()?;
-    demo::prepare()?;
+    match chapter {
+        Chapter::Website => demo::prepare()?,
+        Chapter::Tyk => demo_tyk::prepare()?,
+    }
     demo::announce_cluster();
     let started = Instant::now();
     let cluster = if keep {
@@ -383,20 +401,32 @@ fn show(keep: bool) -> Result<ExitCode> {
     // For the rest of the process: what the demo makes refers to it.
     let cluster: &'static Cluster = Box::leak(Box::new(cluster));
     let runtime = runtime()?;
-    let shown = runtime.block_on(demo::run(cluster, started, keep));
+    let (shown, ns, get, edit) = match chapter {
+        Chapter::Website => {
+            let address = runtime.block_on(demo::run(cluster, started, keep));
+            let curl = address.map(|ip| format!("curl -s -H 'Host: {}' http://{ip}/", demo::HOST));
+            (
+                curl,
+                demo::NAMESPACE,
+                "garagebuckets -o wide",
+                "garagebucket hello",
+            )
+        }
+        Chapter::Tyk => (
+            runtime.block_on(demo_tyk::run(cluster, started, keep)),
+            demo_tyk::NAMESPACE,
+            "httproute shop -o yaml",
+            "httproute shop",
+        ),
+    };
     if keep {
         let e2e = format!("cargo e2e --name {name}");
-        let (ns, host) = (demo::NAMESPACE, demo::HOST);
         demo::tell("\nThe cluster stays, for 8 hours at most. To play with:");
-        if let Ok(address) = &shown {
-            demo::tell(format!(
-                "  {e2e} exec -- curl -s -H 'Host: {host}' http://{address}/"
-            ));
+        if let Ok(curl) = &shown {
+            demo::tell(format!("  {e2e} exec -- {curl}"));
         }
-        demo::tell(format!(
-            "  {e2e} exec -- kubectl -n {ns} get garagebuckets -o wide"
-        ));
-        demo::tell(format!("  {e2e} exec -- kubectl -n {ns} edit garagebucket hello"));
+        demo::tell(format!("  {e2e} exec -- kubectl -n {ns} get {get}"));
+        demo::tell(format!("  {e2e} exec -- kubectl -n {ns} edit {edit}"));
         demo::tell(format!("  {e2e} down"));
     } else {
         cluster.down()?;

@@ -192,9 +192,10 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
     );
 }
 
-/// Events of the controllers themselves.
-const TYK_EVENTS: [&str; 6] = [
+/// Events of the controllers, and of the framework below them.
+const TYK_EVENTS: [&str; 7] = [
     "AcceptedRemoved",
+    "StatusContested",
     "ReconcileFailed",
     ledger::CERT_UPLOAD_FAILED,
     ledger::DELETION_FAILED,
@@ -216,7 +217,15 @@ fn every_event_is_explained_and_no_other() {
         .skip(1)
         .filter_map(|rest| rest.split_once("\".into()"))
         .map(|(reason, _)| reason);
-    let published: BTreeSet<String> = noted.chain(contested).map(str::to_owned).collect();
+    let constants = framework
+        .split("/// Reason of the event")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').nth(1));
+    let published: BTreeSet<String> = noted
+        .chain(contested)
+        .chain(constants)
+        .map(str::to_owned)
+        .collect();
     assert!(
         published.len() > 3,
         "found only {published:?}: the test looks for the wrong text"

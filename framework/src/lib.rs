@@ -25,6 +25,7 @@
 pub mod api;
 pub mod child;
 pub mod condition;
+mod contest;
 pub mod entries;
 pub mod error;
 pub mod events;

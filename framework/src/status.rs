@@ -15,6 +15,7 @@ pub use crate::entries::EntryTransition;
 use crate::{
     Report, StatusField,
     condition::{find, same},
+    contest::Contests,
     entries::patch_of,
 };
 
@@ -248,7 +249,7 @@ fn transition(
     }
 }
 
-/// Status bodies that were written and that the cache has not shown yet.
+/// Status bodies that were written and that the cache has not shown yet, and who else writes them.
 #[derive(Clone, Debug, Default)]
 pub struct StatusMemory(Arc<Inner>);
 
@@ -257,6 +258,7 @@ struct Inner {
     // 0 means the map need not be locked: the common case.
     pending: AtomicUsize,
     entries: Mutex<HashMap<(String, String), Pending>>,
+    contests: Contests,
 }
 
 /// A write that was answered.
@@ -307,6 +309,12 @@ impl StatusMemory {
         let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.remove(&(namespace.to_owned(), name.to_owned()));
         self.0.pending.store(entries.len(), Ordering::Release);
+        self.0.contests.forget(namespace, name);
+    }
+
+    /// Who else writes the same.
+    pub(crate) fn contests(&self) -> &Contests {
+        &self.0.contests
     }
 }
 

@@ -10,11 +10,10 @@
 
 mod common;
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use common::{USER, eventually, of_operator, quiet};
+use common::{Gateway, Route, USER, eventually, of_operator, quiet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
-use kube::core::ObjectMeta;
 use reconcile_kit::{
     owned::{ChildCache, Lookup},
     owner::{OwnerWrite, OwnerWriter},
@@ -22,51 +21,12 @@ use reconcile_kit::{
     status_writer::{StatusError, StatusWriter},
     testing::{ApiServer, Call, ResourceDef, Verb},
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 const US: &str = "example.org/us";
 const THEM: &str = "example.org/them";
-
-/// An object of Gateway API, as little of it as is needed.
-macro_rules! kind {
-    ($type:ident, $kind:literal, $plural:literal) => {
-        #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-        struct $type {
-            metadata: ObjectMeta,
-            #[serde(default)]
-            spec: Value,
-            #[serde(default)]
-            status: Value,
-        }
-        impl kube::Resource for $type {
-            type DynamicType = ();
-            type Scope = kube::core::NamespaceResourceScope;
-            fn kind(_: &()) -> Cow<'_, str> {
-                $kind.into()
-            }
-            fn group(_: &()) -> Cow<'_, str> {
-                "gateway.networking.k8s.io".into()
-            }
-            fn version(_: &()) -> Cow<'_, str> {
-                "v1".into()
-            }
-            fn plural(_: &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-kind!(Route, "HTTPRoute", "httproutes");
-kind!(Gateway, "Gateway", "gateways");
 
 /// Accepts every parent whose name does not begin with `no`; one event per parent that it does not accept.
 struct Accepting;

@@ -2,12 +2,15 @@
 //! only expose. What is its own is never touched: its CRDs, its conditions, its finalizer. And one that PUTs whole objects,
 //! which is not supported: what is seen of it.
 
+use std::time::Duration;
+
 use kube::{
     Api, ResourceExt as _,
     api::{DynamicObject, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
 use reconcile_kit::testing::{ApiServer, Verb};
+use routewright::app::Options;
 use serde_json::{Value, json};
 
 use super::{support::*, world::*};
@@ -267,16 +270,69 @@ async fn one_that_puts_whole_objects_drops_the_exposure_and_this_is_what_is_seen
     story.expose(by_ingress());
     assert_eq!(story.settle().await, INGRESS_CREATED);
 
-    // When it writes back the whole status, then the condition vanishes and comes again, once for each of its writes
-    for _ in 0..3 {
+    // When it writes back the whole status, then the condition vanishes and comes again, which is no news
+    for _ in 0..2 {
         script.put_status().await;
         let calls = story.settle().await;
-        assert_eq!(
-            calls,
-            ["APPLY garagebuckets/status blog -> 200", "EVENT Normal Exposed"]
-        );
+        assert_eq!(calls, ["APPLY garagebuckets/status blog -> 200"]);
         assert!(story.says().starts_with("True/Exposed: "), "{}", story.says());
     }
+    // and the third time within a minute it is said, and begins to wait
+    script.put_status().await;
+    let calls = story.settle().await;
+    assert_eq!(
+        calls,
+        [
+            "EVENT Warning StatusContested",
+            "APPLY garagebuckets/status blog -> 200"
+        ]
+    );
     // and the child is not touched by that
     assert!(story.ingress().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_installations_that_disagree_about_a_bucket_say_so_once_and_write_ever_more_rarely() {
+    // Given an installation that exposes by Gateway API, and a bucket that asks for it
+    let mut story = Story::exposed(by_route()).await;
+    let here = story.says();
+    let first = story.events();
+    // When a second one watches the same bucket, without that flag
+    let other = Options {
+        enable_ingress: true,
+        instance: "two".into(),
+        pod: Some("pod-2".into()),
+        ..options()
+    };
+    let second = start(&story.server, &other);
+    let calls = story.pass(Duration::from_secs(3600)).await;
+    // Then the hour has no more than a few writes of each
+    let counted = |line: &str| lines(&calls).iter().filter(|l| l.starts_with(line)).count();
+    let status = counted("APPLY garagebuckets/status blog -> 200");
+    assert!((20..=36).contains(&status), "{status}");
+    assert_eq!(
+        counted("APPLY httproutes") + counted("DELETE httproutes"),
+        0,
+        "the child stands"
+    );
+    // and two events besides the word of the second: each installation tells what is wrong
+    let mut said: Vec<String> = story.events();
+    said.retain(|event| !first.contains(event));
+    said.sort();
+    assert_eq!(said.len(), 3, "{said:#?}");
+    assert!(
+        said[0].starts_with("Warning GatewayAPIUnavailable: "),
+        "{said:#?}"
+    );
+    let contested = "Warning StatusContested: somebody else overwrites this status again and again: its condition WebsiteExposed is ";
+    assert!(
+        said[1].starts_with(contested) && said[2].starts_with(contested),
+        "{said:#?}"
+    );
+    // Once only one of them watches it, its word stands
+    second.shutdown().await;
+    story.pass(Duration::from_secs(601)).await;
+    assert_eq!(story.says(), here);
+    let calls = story.pass(Duration::from_secs(3600)).await;
+    assert_eq!(lines(&calls), NOTHING);
 }

@@ -1,5 +1,7 @@
 //! Somebody else writes the same routes: status entries, finalizers, annotations.
 
+use std::time::Duration;
+
 use reconcile_kit::testing::{Fault, Matcher, Times};
 use serde_json::{Value, json};
 
@@ -57,10 +59,15 @@ async fn nobody_loses_an_entry_and_nobody_writes_in_a_loop() {
 #[tokio::test(start_paused = true)]
 async fn who_drops_our_entry_gets_it_back_once_per_time() {
     let mut bench = Bench::with([route(&["/a"])]).await;
-    for n in 1..4 {
+    for n in 1..5 {
         bench
             .server
             .set_status("HTTPRoute", "shop", "r", json!({"parents": [theirs(n)]}));
+        if n > 2 {
+            // over and over: it waits, 1 s and then twice as long each time
+            assert_eq!(bench.settle().await, NOTHING);
+            tokio::time::sleep(Duration::from_secs(n.unsigned_abs() - 2)).await;
+        }
         assert_eq!(bench.settle().await, ["PATCH(merge) httproutes/status r -> 200"]);
         assert!(entry(&bench, "routewright.dev/tyk").is_some());
         assert_eq!(entry(&bench, "example.org/theirs"), Some(theirs(n)));

@@ -1,5 +1,6 @@
 //! Settled or error → Outcome: asks the planner for the report and makes the object say it, once. The only writer of
-//! own status; publishes events on transitions. A failure is said on the object and passed on to Policy.
+//! own status; publishes events on transitions. A failure is said on the object and passed on to Policy. What somebody else
+//! overwrites again and again is written ever more rarely.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -10,8 +11,12 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time},
+    jiff::Timestamp,
+};
 use kube::{Client, Resource};
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tower::{Layer, Service};
@@ -22,8 +27,10 @@ use crate::{
     Request, Settled, StatusField,
     api::Target,
     condition::find,
+    contest::{self, About, Word, keep_own, parts, timeless},
     events::{EventSink, KubeEvents, reference},
     owner::Patched,
+    runtime::{Metrics, metrics::ControllerLabel},
     status::{LiveStatus, StatusChange, StatusContract, StatusMemory, StatusMode, Transition, change},
     status_writer::{KubeStatusWriter, StatusAnswer, StatusError, StatusWriter},
 };
@@ -40,7 +47,7 @@ pub struct Reporting {
     pub memory: StatusMemory,
     undeclared: Mutex<BTreeSet<String>>,
     // By namespace, then name: looked up without building a key.
-    said: Mutex<HashMap<String, HashMap<String, Said>>>,
+    said: Mutex<HashMap<String, HashMap<String, Remembered>>>,
     pace: Option<Pace>,
 }
 
@@ -51,8 +58,19 @@ struct Pace {
     last: Mutex<HashMap<(String, String), (String, Instant)>>,
 }
 
+/// How it ended to say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// It stands, or nothing more can be done about it.
+    Done,
+    /// It was written once more over what somebody else had written.
+    Again,
+    /// Not yet; it may be said this much later.
+    Held(Duration),
+}
+
 /// What was said about one object.
-struct Said {
+struct Remembered {
     uid: String,
     notes: HashSet<Note>,
     /// The resourceVersion and the body of a write that another manager's ownership refused.
@@ -117,12 +135,33 @@ impl Reporting {
 }
 
 /// Layer of [`Conditions`].
-pub struct ConditionsLayer<P>(Arc<Reporting>, PhantomData<fn() -> P>);
+pub struct ConditionsLayer<P> {
+    reporting: Arc<Reporting>,
+    rewrites: Counter,
+    planner: PhantomData<fn() -> P>,
+}
 
 impl<P> ConditionsLayer<P> {
     /// Reports through this.
     pub fn new(reporting: Arc<Reporting>) -> Self {
-        Self(reporting, PhantomData)
+        Self {
+            reporting,
+            rewrites: Counter::default(),
+            planner: PhantomData,
+        }
+    }
+
+    /// Counts there how often a status was written again because somebody else had changed it.
+    #[must_use]
+    pub fn counting(mut self, metrics: &Metrics) -> Self
+    where
+        P: Planner,
+    {
+        let label = ControllerLabel {
+            controller: P::NAME.to_owned(),
+        };
+        self.rewrites = metrics.status_rewrites.get_or_create_owned(&label);
+        self
     }
 }
 
@@ -131,7 +170,8 @@ impl<P, S> Layer<S> for ConditionsLayer<P> {
     fn layer(&self, inner: S) -> Self::Service {
         Conditions {
             inner,
-            reporting: Arc::clone(&self.0),
+            reporting: Arc::clone(&self.reporting),
+            rewrites: self.rewrites.clone(),
             planner: PhantomData,
         }
     }
@@ -141,6 +181,7 @@ impl<P, S> Layer<S> for ConditionsLayer<P> {
 pub struct Conditions<P, S> {
     inner: S,
     reporting: Arc<Reporting>,
+    rewrites: Counter,
     planner: PhantomData<fn() -> P>,
 }
 
@@ -149,6 +190,7 @@ impl<P, S: Clone> Clone for Conditions<P, S> {
         Self {
             inner: self.inner.clone(),
             reporting: Arc::clone(&self.reporting),
+            rewrites: self.rewrites.clone(),
             planner: PhantomData,
         }
     }
@@ -181,7 +223,7 @@ where
         let object = Arc::clone(&request.object);
         let attempt = request.attempt;
         let inner = self.inner.call(request);
-        let reporting = Arc::clone(&self.reporting);
+        let (reporting, rewrites) = (Arc::clone(&self.reporting), self.rewrites.clone());
         Box::pin(async move {
             let (report, failure, patched) = match inner.await {
                 Ok(settled) => {
@@ -205,10 +247,14 @@ where
             }
             let outcome = report.outcome.clone();
             let paced = failure.is_none();
-            let held = reporting.say::<P>(&object, report, patched, paced).await?;
-            match failure {
-                Some(error) => Err(error),
-                None => Ok(outcome.no_later_than(held)),
+            let end = reporting.say::<P>(&object, report, patched, paced).await?;
+            if end == Said::Again {
+                rewrites.inc();
+            }
+            match (failure, end) {
+                (Some(error), _) => Err(error),
+                (None, Said::Held(wait)) => Ok(outcome.no_later_than(Some(wait))),
+                (None, _) => Ok(outcome),
             }
         })
     }
@@ -269,14 +315,15 @@ impl Pace {
 }
 
 impl Reporting {
-    /// Makes the object say it; how long that is held back, if `paced` and it was said too recently.
+    /// Makes the object say it, unless that is held back: `paced` and said too recently, or said again and again while
+    /// somebody else says otherwise.
     async fn say<P: Planner>(
         &self,
         object: &P::Object,
         mut report: Report,
         patched: Option<Patched>,
         paced: bool,
-    ) -> Result<Option<Duration>, ReconcileError> {
+    ) -> Result<Said, ReconcileError> {
         let meta = object.meta();
         let kind = ApiKind::of::<P::Object>();
         let (namespace, name) = (
@@ -296,7 +343,7 @@ impl Reporting {
         if report.untouched {
             // Said even on the first look: nothing on the object tells of it.
             self.publish(object, notes, true).await;
-            return Ok(None);
+            return Ok(Said::Done);
         }
         let pending = self.memory.recall(namespace, name, uid, cached);
         let mut live = match &pending {
@@ -314,20 +361,39 @@ impl Reporting {
         let mut version = version
             .or(pending.map(|p| p.version))
             .unwrap_or_else(|| cached.to_owned());
+        let about = About {
+            namespace,
+            name,
+            uid,
+            generation: meta.generation,
+        };
         let (mut written, mut refused, mut relieved) = (false, None, false);
+        let mut end = Said::Done;
         for _ in 0..MAX_CUTS {
             self.cut(&mut report);
             let now = Time(Timestamp::now());
-            let Some(change) = change(&self.contract, &report, meta.generation, &live, &now) else {
+            let Some(mut change) = change(&self.contract, &report, meta.generation, &live, &now) else {
                 break;
             };
             if self.was_refused(namespace, name, uid, &version, &change.body) {
                 notes.extend(self.refusals(namespace, name));
                 break;
             }
+            let word = Word::new(&self.contract, &report, &live);
+            let judged = self.memory.contests().judge(about, &word, Instant::now());
+            if judged.tell {
+                self.tell(object, target, &change, &live).await;
+            }
+            if let Some(wait) = judged.wait {
+                self.publish(object, notes, false).await;
+                return Ok(Said::Held(wait));
+            }
+            if let Some(said) = &judged.said {
+                keep_own(&self.contract, said, &mut change.transitions);
+            }
             let pace = self.pace.as_ref();
             if let Some(wait) = pace.filter(|_| paced).and_then(|p| p.wait(namespace, name, uid)) {
-                return Ok(Some(wait));
+                return Ok(Said::Held(wait));
             }
             match self
                 .writer
@@ -353,9 +419,19 @@ impl Reporting {
                         conditions: answer.conditions,
                         fields: as_answered(&report, change.fields, answer.fields),
                     };
+                    let left = parts(&self.contract, &report, &status);
+                    let said = contest::said(&self.contract, &change.conditions);
+                    self.memory
+                        .contests()
+                        .wrote(about, &word, judged.again, left, said, Instant::now());
                     self.memory.wrote(namespace, name, uid, &answer.version, status);
                     for t in &change.transitions {
                         log(target, None, t);
+                    }
+                    if judged.again {
+                        end = Said::Again;
+                        log_again(target);
+                        break;
                     }
                     for t in &change.entry_transitions {
                         log(target, Some((t.field, &t.entry)), &t.condition);
@@ -377,7 +453,7 @@ impl Reporting {
                     written = true;
                     break;
                 }
-                Err(StatusError::Gone) => return Ok(None),
+                Err(StatusError::Gone) => return Ok(Said::Done),
                 Err(StatusError::Failed(error)) if error.class == ErrorClass::Invalid && !relieved => {
                     // An entry that we leave out stays as far as others own it, and lacks then what the schema wants.
                     let over = self.held_back(&report, &live);
@@ -401,7 +477,35 @@ impl Reporting {
         if refused.is_some() {
             self.note_refusal(namespace, name, refused);
         }
-        Ok(None)
+        Ok(end)
+    }
+
+    /// Says once that somebody else writes the same status.
+    async fn tell<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        target: Target<'_>,
+        change: &StatusChange,
+        live: &LiveStatus,
+    ) {
+        let note = Note {
+            warning: true,
+            reason: CONTESTED.into(),
+            message: format!(
+                "somebody else overwrites this status again and again: {}. Does a second operator, or a second \
+                 installation of this one, watch this object? Let only one of them do so. Until then it is written again \
+                 ever more rarely, down to once in 10 minutes",
+                contradiction(change, live)
+            ),
+        };
+        tracing::warn!(
+            kind = target.kind.kind,
+            namespace = target.namespace,
+            name = target.name,
+            "{}",
+            note.message
+        );
+        self.events.publish(&reference(object), &note).await;
     }
 
     /// Entries of ours in live lists that are over.
@@ -529,7 +633,7 @@ impl Reporting {
                 // Also with nothing to say: what is said next is news, and not the first look.
                 None => {
                     let fresh = if written { notes.clone() } else { Vec::new() };
-                    let first = Said {
+                    let first = Remembered {
                         uid: part(&meta.uid),
                         notes: notes.into_iter().collect(),
                         refused: None,
@@ -552,6 +656,56 @@ impl Reporting {
 
 /// Reason of the event about a status that is not ours to write.
 const OWNED_BY_ANOTHER: &str = "StatusOwnedByAnother";
+
+/// Reason of the event about a status that somebody else writes too.
+const CONTESTED: &str = "StatusContested";
+
+/// What stands against what we would write: the first thing that differs.
+fn contradiction(change: &StatusChange, live: &LiveStatus) -> String {
+    let word = |c: &MetaCondition| format!("{} ({})", c.status, c.reason);
+    let against = live.conditions.iter().find_map(|theirs| {
+        let ours = find(&change.conditions, &theirs.type_)?;
+        let differs =
+            (&ours.status, &ours.reason, &ours.message) != (&theirs.status, &theirs.reason, &theirs.message);
+        differs.then_some((theirs, ours))
+    });
+    if let Some((theirs, ours)) = against {
+        return format!(
+            "its condition {} is {}, and would be {}",
+            ours.type_,
+            word(theirs),
+            word(ours)
+        );
+    }
+    if let Some(ours) = change
+        .conditions
+        .iter()
+        .find(|c| find(&live.conditions, &c.type_).is_none())
+    {
+        return format!(
+            "its condition {} is not there, and would be {}",
+            ours.type_,
+            word(ours)
+        );
+    }
+    let names = change.fields.keys().chain(live.fields.keys());
+    let differing = names
+        .copied()
+        .find(|name| change.fields.get(name) != live.fields.get(name));
+    match differing {
+        Some(name) => format!("status.{name} differs from what it would be"),
+        None => "a condition is there that would not be".to_owned(),
+    }
+}
+
+fn log_again(target: Target<'_>) {
+    tracing::info!(
+        kind = target.kind.kind,
+        namespace = target.namespace,
+        name = target.name,
+        "status was changed by somebody else and is written again"
+    );
+}
 
 fn refusal(target: Target<'_>, error: StatusError) -> ReconcileError {
     match error {
@@ -610,7 +764,7 @@ fn leftovers(
     if contract.mode == StatusMode::Patch {
         return Vec::new();
     }
-    let over = |c: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+    let over = |c: &MetaCondition| {
         contract.conditions.iter().any(|t| type_is(c, t)) && find(&change.conditions, &c.type_).is_none()
     };
     let conditions = answer.conditions.iter().enumerate().rev();
@@ -638,19 +792,6 @@ fn entries_over<'a>(
     over.flatten().collect()
 }
 
-/// A status body without its transition times.
-fn timeless(body: &Value) -> Value {
-    match body {
-        Value::Object(map) => {
-            let kept = map.iter().filter(|(key, _)| *key != "lastTransitionTime");
-            let kept = kept.map(|(key, value)| (key.clone(), timeless(value)));
-            Value::Object(kept.collect())
-        }
-        Value::Array(list) => list.iter().map(timeless).collect(),
-        other => other.clone(),
-    }
-}
-
 /// The names in `.status.a.b[key="x.y"].c`, without `status` and without what selects list items.
 fn names(path: &str) -> Vec<&str> {
     let mut depth = 0_i32;
@@ -666,7 +807,7 @@ fn names(path: &str) -> Vec<&str> {
     parts.map(|part| part.split('[').next().unwrap_or(part)).collect()
 }
 
-fn type_is(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, type_: &str) -> bool {
+fn type_is(condition: &MetaCondition, type_: &str) -> bool {
     condition.type_ == type_
 }
 
@@ -727,10 +868,7 @@ mod tests {
         settled::SettledChild,
     };
     use async_trait::async_trait;
-    use k8s_openapi::{
-        api::core::v1::{ConfigMap, ObjectReference},
-        apimachinery::pkg::apis::meta::v1::Condition as MetaCondition,
-    };
+    use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
     use serde_json::json;
     use std::collections::VecDeque;
     use tower::{ServiceBuilder, ServiceExt, service_fn};

@@ -140,6 +140,8 @@ pub struct Metrics {
     requests: Family<CodeLabel, Counter>,
     /// API requests.
     pub api_requests: Family<RequestLabel, Counter>,
+    /// Statuses that were written again over what somebody else had written.
+    pub status_rewrites: Family<ControllerLabel, Counter>,
     /// Children applied.
     pub child_apply: Family<ApplyLabel, Counter>,
     /// Objects in a cache.
@@ -227,6 +229,7 @@ impl Metrics {
             queue_work: Family::new_with_constructor(durations),
             requests: Family::default(),
             api_requests: Family::default(),
+            status_rewrites: Family::default(),
             child_apply: Family::default(),
             cache_objects: Family::default(),
             cache_undecodable: Family::default(),
@@ -312,6 +315,11 @@ impl Metrics {
             "api_requests",
             "Requests to the API server by what they were for",
             self.api_requests.clone(),
+        );
+        r.register(
+            "status_rewrites",
+            "Statuses that were written again over what somebody else had written",
+            self.status_rewrites.clone(),
         );
         r.register(
             "child_apply",

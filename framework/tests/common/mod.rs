@@ -12,6 +12,7 @@
 )] // each test binary uses its own part
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
@@ -21,7 +22,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
-use kube::{CustomResource, ResourceExt};
+use kube::{CustomResource, ResourceExt, core::ObjectMeta};
 use reconcile_kit::{
     layers::policy::Backoff,
     prelude::*,
@@ -52,6 +53,44 @@ pub struct SiteStatus {
     pub conditions: Vec<MetaCondition>,
     pub place: Option<Value>,
 }
+
+/// An object of Gateway API, as little of it as is needed.
+macro_rules! kind {
+    ($type:ident, $kind:literal, $plural:literal) => {
+        #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+        pub struct $type {
+            pub metadata: ObjectMeta,
+            #[serde(default)]
+            pub spec: Value,
+            #[serde(default)]
+            pub status: Value,
+        }
+        impl kube::Resource for $type {
+            type DynamicType = ();
+            type Scope = kube::core::NamespaceResourceScope;
+            fn kind(_: &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+            fn group(_: &()) -> Cow<'_, str> {
+                "gateway.networking.k8s.io".into()
+            }
+            fn version(_: &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+            fn plural(_: &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+kind!(Route, "HTTPRoute", "httproutes");
+kind!(Gateway, "Gateway", "gateways");
 
 pub const MAP: ApiKind = ApiKind::new("", "v1", "ConfigMap", "configmaps");
 pub const INGRESS: ApiKind = ApiKind::new("networking.k8s.io", "v1", "Ingress", "ingresses");

@@ -70,7 +70,8 @@ async fn given_this_service_then_these_addresses() {
 }
 
 /// Events that follow from the objects alone; the others of the page are shown where they happen.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
+    "StatusContested",
     "CertUploadFailed",
     "DeletionFailed",
     "CleanupBlocked",

@@ -6,7 +6,6 @@ use std::time::Duration;
 use routewright_e2e::audit::{Mark, Request};
 use routewright_e2e::stage::CALM;
 use routewright_e2e::{Result, scenario, wait};
-use serde_json::json;
 
 use crate::world::{World, controller, entry, route};
 
@@ -29,12 +28,11 @@ fn writes(world: &World, mark: Mark) -> Result<Vec<Request>> {
 }
 
 #[tokio::test]
-#[ignore = "not shown to pass on a cluster yet; run it by name with --ignored"]
 async fn a_route_costs_one_status_and_a_restart_costs_nothing() {
     scenario(
         "a_route_costs_one_status_and_a_restart_costs_nothing",
         async |s| {
-            let mut world = World::new(&s, json!({})).await?;
+            let mut world = World::new(&s).await?;
             world.echo("echo").await?;
             world.stage.calm(&world.operator).await?;
             let mark = world.stage.mark()?;

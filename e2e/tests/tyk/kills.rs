@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use routewright_e2e::stage::SOON;
 use routewright_e2e::{Result, scenario, wait};
-use serde_json::json;
 
 use crate::world::{World, route};
 
@@ -56,12 +55,11 @@ async fn settled(world: &World, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "passed once and failed once on a cluster; run it by name with --ignored"]
 async fn killed_in_a_burst_nothing_is_forgotten_and_nothing_is_left_over() {
     scenario(
         "killed_in_a_burst_nothing_is_forgotten_and_nothing_is_left_over",
         async |s| {
-            let mut world = World::new(&s, json!({})).await?;
+            let mut world = World::new(&s).await?;
             world.echo("echo").await?;
             // When the operator is killed again and again, each time a little later after the changes began
             for round in 0..ROUNDS {

@@ -7,10 +7,9 @@ use serde_json::json;
 use crate::world::{GATEWAY, World, route};
 
 #[tokio::test]
-#[ignore = "passed once and failed once on a cluster; run it by name with --ignored"]
 async fn a_route_goes_after_its_class_and_gateway() {
     scenario("a_route_goes_after_its_class_and_gateway", async |s| {
-        let world = World::new(&s, json!({})).await?;
+        let world = World::new(&s).await?;
         world.echo("echo").await?;
         world
             .stage
@@ -35,12 +34,11 @@ async fn a_route_goes_after_its_class_and_gateway() {
 }
 
 #[tokio::test]
-#[ignore = "passed once and failed once on a cluster; run it by name with --ignored"]
 async fn a_route_waits_for_the_connection_that_its_apis_were_made_through() {
     scenario(
         "a_route_waits_for_the_connection_that_its_apis_were_made_through",
         async |s| {
-            let world = World::new(&s, json!({})).await?;
+            let world = World::new(&s).await?;
             world.echo("echo").await?;
             world.stage.apply(route("site", "site.removal.test", "/", "echo")).await?;
             world.accepted("site", "True", "Accepted").await?;

@@ -12,12 +12,11 @@ const OTHER: &str = "other.test/controller";
 const CONTOUR: &str = "projectcontour.io/gateway-controller";
 
 #[tokio::test]
-#[ignore = "not shown to pass on a cluster yet; run it by name with --ignored"]
 async fn contour_and_tyk_serve_one_route() {
     scenario("contour_and_tyk_serve_one_route", async |s| {
         // Given a real second controller, with a Gateway for routes of all namespaces
         let theirs = contour::install(s.cluster).await?;
-        let world = World::new(&s, json!({})).await?;
+        let world = World::new(&s).await?;
         world.echo("echo").await?;
         // When a route has a parent of each
         let host = "both.together.test";
@@ -111,10 +110,9 @@ fn theirs(n: usize, generation: &Value) -> Value {
 }
 
 #[tokio::test]
-#[ignore = "not shown to pass on a cluster yet; run it by name with --ignored"]
 async fn a_writer_that_never_rests_loses_nothing() {
     scenario("a_writer_that_never_rests_loses_nothing", async |s| {
-        let world = World::new(&s, json!({})).await?;
+        let world = World::new(&s).await?;
         world.echo("echo").await?;
         let mut object = route("shared", "shared.together.test", "/", "echo");
         object["spec"]["parentRefs"] = json!([{"name": GATEWAY}, {"name": "elsewhere"}]);

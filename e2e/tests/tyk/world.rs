@@ -1,5 +1,6 @@
 //! What the scenarios stand on: a Tyk, an operator with its controllers for it, a class and a Gateway of its own, backends.
 
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use routewright_e2e::operator::Operator;
@@ -8,6 +9,21 @@ use routewright_e2e::tools::Part;
 use routewright_e2e::tyk::{HTTP, Tyk, Which};
 use routewright_e2e::{Cluster, Result, Scenario, image, wait};
 use serde_json::{Value, json};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+/// Routes are watched in all namespaces, so that every operator here sees every bucket; those with other flags would
+/// say something else of it. A scenario with a bucket has the cluster for itself.
+static BUCKETS: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
+
+/// Held for as long as the operator runs.
+pub(crate) enum Turn {
+    Shared {
+        _guard: OwnedRwLockReadGuard<()>,
+    },
+    Alone {
+        _guard: OwnedRwLockWriteGuard<()>,
+    },
+}
 
 /// Name of the Gateway.
 pub(crate) const GATEWAY: &str = "front";
@@ -24,11 +40,23 @@ pub(crate) struct World {
     pub(crate) operator: Operator,
     /// The GatewayClass, named after the namespace: several operators share the cluster.
     pub(crate) class: String,
+    _turn: Turn,
 }
 
 impl World {
-    /// With these values over `tyk.enabled`.
-    pub(crate) async fn new(s: &Scenario, mut values: Value) -> Result<Self> {
+    /// Beside others of its kind, with no more than `tyk.enabled`.
+    pub(crate) async fn new(s: &Scenario) -> Result<Self> {
+        let _guard = BUCKETS.clone().read_owned().await;
+        Self::within(s, json!({}), Turn::Shared { _guard }).await
+    }
+
+    /// When the others are done and before more begin, with these values over `tyk.enabled`.
+    pub(crate) async fn alone(s: &Scenario, values: Value) -> Result<Self> {
+        let _guard = BUCKETS.clone().write_owned().await;
+        Self::within(s, values, Turn::Alone { _guard }).await
+    }
+
+    async fn within(s: &Scenario, mut values: Value, turn: Turn) -> Result<Self> {
         s.cluster.gateway_crds("standard").await?;
         s.cluster.product_crds().await?;
         let class = s.ns().to_owned();
@@ -44,6 +72,7 @@ impl World {
             tyk,
             operator,
             class,
+            _turn: turn,
         };
         world.gateway().await?;
         Ok(world)

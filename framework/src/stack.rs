@@ -58,7 +58,7 @@ pub struct External<P: Planner, E> {
     /// The effects.
     pub effects: Arc<E>,
     /// Name of the finalizer.
-    pub finalizer: &'static str,
+    pub finalizer: Arc<str>,
     /// Objects that get the finalizer.
     pub wanted: fn(&P::Object) -> bool,
     /// Patches of the owner.

@@ -69,7 +69,7 @@ pub fn add(
     let planner = BucketPlanner::new(Arc::new(caches.clone()), caches.buckets.clone(), claims);
     let external = External {
         effects: Arc::new(Drive::new(access.clone())),
-        finalizer: bucket_controller::FINALIZER,
+        finalizer: bucket_controller::FINALIZER.into(),
         wanted: wants_finalizer as fn(&GarageBucket) -> bool,
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
         manager: bucket_controller::CONTRACT.manager,
@@ -110,7 +110,7 @@ pub fn add(
             access,
             cluster_domain: cluster_domain.to_owned(),
         }),
-        finalizer: "routewright.dev/garage-cluster",
+        finalizer: "routewright.dev/garage-cluster".into(),
         // Nothing of a handle lives outside Kubernetes.
         wanted: (|_| false) as fn(&GarageCluster) -> bool,
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),

@@ -29,7 +29,7 @@ use super::{
     definition::{self, DefinitionPlanner},
     gateway::{self, GatewayPlanner},
     gatewayclass::{self, ClassPlanner, InUse},
-    httproute::{Drive, Known, RoutePlanner, contexts::KubeContexts, planner},
+    httproute::{Drive, Known, RoutePlanner, contexts::KubeContexts, names, planner},
     objects::Key,
     sync::{self, Actors, Contexts, Drifted, Syncing},
     world::{
@@ -186,7 +186,7 @@ pub fn add(ground: &Ground, options: &Options, reach: NewReach) -> Running {
     }));
     let external = External {
         effects: Arc::new(InUse),
-        finalizer: gatewayclass::FINALIZER,
+        finalizer: gatewayclass::FINALIZER.into(),
         // It comes and goes with Gateways: the effects put it on.
         wanted: (|_| false) as fn(&_) -> bool,
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
@@ -270,7 +270,7 @@ fn routes(
     ]);
     let external = External {
         effects: Arc::clone(&drive),
-        finalizer: planner::FINALIZER,
+        finalizer: names::finalizer(&options.settings.controller_name).into(),
         // It comes with the memory, in one patch: the effects put it on.
         wanted: (|_| false) as fn(&_) -> bool,
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),

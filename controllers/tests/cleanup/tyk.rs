@@ -14,10 +14,13 @@ use kube::{
 };
 use reconcile_kit::testing::{ApiServer, Fault, Matcher, ResourceDef, Times, Verb};
 use routewright::{
-    cli::cleanup::tyk::{CLASS_FINALIZER, FINALIZER, Report, Way, clean},
+    cli::cleanup::tyk::{CLASS_FINALIZER, Report, Way, clean},
     tyk::{
         client::{TykError, TykErrorClass},
-        httproute::memory::{ANNOTATION, Place},
+        httproute::{
+            memory::Place,
+            names::{ANNOTATION, FINALIZER},
+        },
         objects::{Fingerprint, Key},
         sync::{Contexts, Done, Job, Syncing, Trouble},
         verdict::{Connection, Mode},

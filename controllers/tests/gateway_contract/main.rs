@@ -256,6 +256,7 @@ fn run(given: &Given, switches: Switches, stories: Vec<(String, Story)>) -> Vec<
     };
     let owner = Owner {
         cluster: "tests".to_owned(),
+        controller: "routewright.dev/tyk".to_owned(),
         route: Key::new("team", "shop"),
         uid: "1".to_owned(),
     };

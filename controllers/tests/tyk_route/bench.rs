@@ -20,8 +20,8 @@ use routewright::tyk::{
     Settings,
     httproute::{
         Drive, RoutePlanner,
-        memory::ANNOTATION,
-        planner::{CONTRACT, FINALIZER, Known},
+        names::{self, ANNOTATION, FINALIZER},
+        planner::{CONTRACT, Known},
     },
     objects::{Event, Fingerprint, Key, Object},
     verdict::{Connection, Mode},
@@ -70,6 +70,7 @@ pub(crate) struct Bench {
     pub(crate) server: ApiServer,
     pub(crate) tyk: Tyk,
     pub(crate) ways: Ways,
+    settings: Settings,
     world: World,
     told: Mutex<BTreeSet<(String, String, String)>>,
     process: Process,
@@ -101,14 +102,16 @@ impl Bench {
     }
 
     pub(crate) fn on(server: ApiServer) -> Self {
-        let world = World::still(Settings::default(), "cluster-1", []);
+        let settings = Settings::default();
+        let world = World::still(settings.clone(), "cluster-1", []);
         let (tyk, ways) = (Tyk::default(), Ways::default());
-        let process = process(&server, &world, &tyk, &ways);
+        let process = process(&server, &settings, &world, &tyk, &ways);
         let mark = server.mark();
         Self {
             server,
             tyk,
             ways,
+            settings,
             world,
             told: Mutex::default(),
             process,
@@ -121,9 +124,15 @@ impl Bench {
     pub(crate) fn restart(&mut self) {
         self.server.revive();
         self.tyk.revive();
-        self.world = World::still(Settings::default(), "cluster-1", []);
+        self.world = World::still(self.settings.clone(), "cluster-1", []);
         self.told.lock().unwrap().clear();
-        self.process = process(&self.server, &self.world, &self.tyk, &self.ways);
+        self.process = process(&self.server, &self.settings, &self.world, &self.tyk, &self.ways);
+    }
+
+    /// From here on it is the process of another installation, beside the same Tyks.
+    pub(crate) fn become_(&mut self, controller: &str) {
+        self.settings.controller_name = controller.to_owned();
+        self.restart();
     }
 
     /// The world hears what the server holds.
@@ -316,7 +325,7 @@ impl Bench {
     }
 }
 
-fn process(server: &ApiServer, world: &World, tyk: &Tyk, ways: &Ways) -> Process {
+fn process(server: &ApiServer, settings: &Settings, world: &World, tyk: &Tyk, ways: &Ways) -> Process {
     let client = server.client_as(OPERATOR);
     let metrics = Metrics::default();
     let known: Arc<dyn Known> = Arc::new(world.clone());
@@ -337,7 +346,7 @@ fn process(server: &ApiServer, world: &World, tyk: &Tyk, ways: &Ways) -> Process
         squatters: None,
     };
     let parts = Parts::new(
-        RoutePlanner::new(known, Settings::default()),
+        RoutePlanner::new(known, settings.clone()),
         owned,
         Reporting::kube(client.clone(), CONTRACT, CONTRACT.manager),
         OperatorMetadata::default(),
@@ -345,7 +354,7 @@ fn process(server: &ApiServer, world: &World, tyk: &Tyk, ways: &Ways) -> Process
     );
     let stack = parts.stack_with(External {
         effects: Arc::clone(&drive),
-        finalizer: FINALIZER,
+        finalizer: names::finalizer(&settings.controller_name).into(),
         wanted: |_| false,
         writer: Arc::new(KubeOwnerWriter(client)),
         manager: CONTRACT.manager,

@@ -86,3 +86,57 @@ async fn a_write_of_somebody_else_in_between_is_a_conflict_and_not_a_loss() {
     assert_eq!(bench.accepted(), "True/Accepted: 1 API");
     assert_eq!(bench.tyk.ids(URL), ids(&["/b"]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn installations_with_names_of_their_own_share_a_route_and_neither_touches_the_others_part() {
+    const BESIDE: &str = "example.org/beside";
+    let mut bench = Bench::with([route(&["/a"])]).await;
+    let (alone, served) = (bench.route(), bench.tyk.at(URL));
+    // given another installation, with a class of its own, a Gateway and a Tyk
+    let mut class = class("beside", "second");
+    class["spec"]["controllerName"] = json!(BESIDE);
+    for object in [context("second", OTHER), class, gateway("far", "beside")] {
+        bench.server.create(object);
+    }
+    // when it sees a route of the first one alone, then it has nothing to do with it
+    bench.become_(BESIDE);
+    assert_eq!(bench.settle().await, NOTHING);
+    assert_eq!(bench.tyk.writes(), NOTHING);
+    assert_eq!((bench.route(), bench.tyk.at(URL)), (alone, served.clone()));
+    // when the route has a parent of each, then both serve it
+    let both = json!({"spec": {"parentRefs": [{"name": "edge", "namespace": "infra"}, {"name": "far", "namespace": "infra"}]}});
+    bench.edit(both);
+    bench.settle().await;
+    assert_eq!(
+        (bench.tyk.at(URL), bench.tyk.ids(OTHER).len()),
+        (served.clone(), 1)
+    );
+    bench.become_("routewright.dev/tyk");
+    bench.settle().await;
+    let names = |bench: &Bench| {
+        let route = bench.route().unwrap();
+        let finalizers = route["metadata"]["finalizers"].as_array().unwrap().len();
+        let annotations = route["metadata"]["annotations"].as_object().unwrap().len();
+        (
+            finalizers,
+            annotations,
+            route["status"]["parents"].as_array().unwrap().len(),
+        )
+    };
+    assert_eq!(names(&bench), (2, 2, 2));
+    assert_eq!((bench.tyk.at(URL), bench.tyk.ids(OTHER).len()), (served, 1));
+    // when the parent of the first one goes, then its part goes, and the other one's stays
+    bench.edit(json!({"spec": {"parentRefs": [{"name": "far", "namespace": "infra"}]}}));
+    bench.settle().await;
+    assert_eq!(names(&bench), (1, 1, 1));
+    assert_eq!((bench.tyk.ids(URL).len(), bench.tyk.ids(OTHER).len()), (0, 1));
+    assert!(entry(&bench, BESIDE).is_some() && !bench.has_finalizer());
+    // when the route is deleted, then it waits for the one that still has something of it
+    bench.server.delete("HTTPRoute", "shop", "r");
+    bench.settle().await;
+    assert!(bench.route().is_some());
+    bench.become_(BESIDE);
+    bench.settle().await;
+    assert_eq!(bench.route(), None);
+    assert_eq!(bench.tyk.ids(OTHER).len(), 0);
+}

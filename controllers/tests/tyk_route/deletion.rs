@@ -131,6 +131,7 @@ async fn a_document_of_another_owner_is_never_touched_whatever_the_annotation_sa
     let mut bench = Bench::with([route(&["/a"])]).await;
     let other = Owner {
         cluster: "cluster-2".into(),
+        controller: "routewright.dev/tyk".into(),
         route: Key::new("shop", "r"),
         uid: "u".into(),
     };

@@ -216,6 +216,7 @@ impl Stage {
 pub(crate) fn owner(route: &str) -> Owner {
     Owner {
         cluster: "cluster-1".to_owned(),
+        controller: "routewright.dev/tyk".to_owned(),
         route: Key::new("shop", route),
         uid: format!("uid-of-{route}"),
     }

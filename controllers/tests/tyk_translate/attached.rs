@@ -517,13 +517,14 @@ fn a_long_list_of_collisions_is_cut() {
 fn the_stamp_names_the_owner_and_covers_everything() {
     let owner = Owner {
         cluster: "c1".to_owned(),
+        controller: "example.org/tyk".to_owned(),
         route: Key::new("team", "shop"),
         uid: "u-1".to_owned(),
     };
     let stamped = stamp::stamp(api(&plan()), &owner);
     assert_eq!(
         stamped.document[OWNER],
-        json!({"cluster": "c1", "route": {"namespace": "team", "name": "shop", "uid": "u-1"}})
+        json!({"cluster": "c1", "controller": "example.org/tyk", "route": {"namespace": "team", "name": "shop", "uid": "u-1"}})
     );
     assert_eq!(Owner::of(&stamped.document), Some(owner.clone()));
     assert_eq!(Owner::of(&json!({})), None);

@@ -17,12 +17,8 @@ static BUCKETS: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
 
 /// Held for as long as the operator runs.
 pub(crate) enum Turn {
-    Shared {
-        _guard: OwnedRwLockReadGuard<()>,
-    },
-    Alone {
-        _guard: OwnedRwLockWriteGuard<()>,
-    },
+    Shared { _guard: OwnedRwLockReadGuard<()> },
+    Alone { _guard: OwnedRwLockWriteGuard<()> },
 }
 
 /// Name of the Gateway.

@@ -19,7 +19,7 @@ use crate::{
 
 /// Layer of [`Finalizer`].
 pub struct FinalizerLayer<K> {
-    name: &'static str,
+    name: Arc<str>,
     wanted: fn(&K) -> bool,
     writer: Arc<dyn OwnerWriter>,
     manager: Arc<str>,
@@ -28,13 +28,13 @@ pub struct FinalizerLayer<K> {
 impl<K> FinalizerLayer<K> {
     /// The finalizer `name` is added to objects for which `wanted` says so; removal does not ask.
     pub fn new(
-        name: &'static str,
+        name: impl Into<Arc<str>>,
         wanted: fn(&K) -> bool,
         writer: Arc<dyn OwnerWriter>,
         manager: &str,
     ) -> Self {
         Self {
-            name,
+            name: name.into(),
             wanted,
             writer,
             manager: manager.into(),
@@ -47,7 +47,7 @@ impl<K, S> Layer<S> for FinalizerLayer<K> {
     fn layer(&self, inner: S) -> Self::Service {
         Finalizer {
             inner,
-            name: self.name,
+            name: Arc::clone(&self.name),
             wanted: self.wanted,
             writer: Arc::clone(&self.writer),
             manager: Arc::clone(&self.manager),
@@ -58,7 +58,7 @@ impl<K, S> Layer<S> for FinalizerLayer<K> {
 /// See the module.
 pub struct Finalizer<K, S> {
     inner: S,
-    name: &'static str,
+    name: Arc<str>,
     wanted: fn(&K) -> bool,
     writer: Arc<dyn OwnerWriter>,
     manager: Arc<str>,
@@ -68,7 +68,7 @@ impl<K, S: Clone> Clone for Finalizer<K, S> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
-            name: self.name,
+            name: Arc::clone(&self.name),
             wanted: self.wanted,
             writer: Arc::clone(&self.writer),
             manager: Arc::clone(&self.manager),
@@ -94,7 +94,7 @@ where
     fn call(&mut self, mut request: Request<K>) -> Self::Future {
         let meta = request.object.meta();
         let list = meta.finalizers.clone().unwrap_or_default();
-        let has = list.iter().any(|f| f == self.name);
+        let has = list.iter().any(|f| **f == *self.name);
         let deleting = meta.deletion_timestamp.is_some();
         if deleting && !has {
             // Nothing of ours hangs on it; whoever holds it back is not our business.
@@ -117,10 +117,10 @@ where
             Arc::clone(&self.manager),
             Arc::clone(&self.writer),
         );
-        let name = self.name;
+        let name = Arc::clone(&self.name);
         Box::pin(async move {
             if add {
-                let finalizers = list.iter().cloned().chain([name.to_owned()]).collect();
+                let finalizers = list.iter().cloned().chain([name.to_string()]).collect();
                 let patched = owner.write(&OwnerWrite::Finalizers(finalizers)).await?;
                 let object = serde_json::from_value(patched).map_err(|error| {
                     ReconcileError::new(
@@ -135,7 +135,7 @@ where
             let mut settled = done.map_err(|error| error.after_patches(owner.patched()))?;
             settled.owner_version = settled.owner_version.or_else(|| owner.patched());
             if deleting && settled.released {
-                let finalizers = list.into_iter().filter(|f| f != name).collect();
+                let finalizers = list.into_iter().filter(|f| **f != *name).collect();
                 let owner = match settled.owner_version.take() {
                     Some(patched) => owner.at(patched),
                     None => owner,

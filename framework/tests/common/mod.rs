@@ -277,7 +277,7 @@ impl Operator {
             None => parts.stack(),
             Some(outside) => parts.stack_with(External {
                 effects: Arc::new(outside),
-                finalizer: FINALIZER,
+                finalizer: FINALIZER.into(),
                 wanted: |_| true,
                 writer: Arc::new(KubeOwnerWriter(client)),
                 manager: "lab",

@@ -28,14 +28,13 @@ use super::{
 };
 use crate::tyk::{
     definition::owns_accepted,
-    httproute::memory::{ANNOTATION, Memory},
+    httproute::{memory::Memory, names},
     objects::{GATEWAY_GROUP, Key, TYK_GROUP},
     sync::{Contexts, Syncing},
     translate::Owner,
 };
 
 pub use crate::tyk::gatewayclass::FINALIZER as CLASS_FINALIZER;
-pub use crate::tyk::httproute::planner::FINALIZER;
 
 /// Field manager of what is written here.
 const MANAGER: &str = "routewright-cleanup";
@@ -117,7 +116,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "APIs deleted from Tyk: {}", self.deleted)?;
-        writeln!(f, "HTTPRoutes freed of {FINALIZER}: {}", self.routes)?;
+        writeln!(f, "HTTPRoutes freed of their finalizer: {}", self.routes)?;
         writeln!(f, "entries removed from status.parents: {}", self.entries)?;
         writeln!(f, "GatewayClasses freed of {CLASS_FINALIZER}: {}", self.classes)?;
         write!(
@@ -176,10 +175,10 @@ fn key(object: &DynamicObject) -> Key {
     Key::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn remembered(object: &DynamicObject) -> Memory {
+fn remembered(object: &DynamicObject, annotation: &str) -> Memory {
     object
         .annotations()
-        .get(ANNOTATION)
+        .get(annotation)
         .map_or_else(Memory::default, |text| Memory::parse(text))
 }
 
@@ -237,12 +236,14 @@ impl Cleaner<'_> {
     /// Deletes what the routes remember, as far as it is theirs.
     async fn delete_apis(&self, way: &Way, report: &mut Report) -> Result<Gone, kube::Error> {
         let mut routes = Vec::new();
+        let annotation = names::annotation(self.controller);
         self.pages(&kind(GATEWAY_GROUP, "v1", "HTTPRoute"), async |page| {
             routes.extend(page.iter().filter_map(|route| {
-                let memory = remembered(route);
+                let memory = remembered(route, &annotation);
                 (!memory.is_empty()).then(|| Remembering {
                     owner: Owner {
                         cluster: way.cluster.clone(),
+                        controller: self.controller.to_owned(),
                         route: key(route),
                         uid: route.uid().unwrap_or_default(),
                     },
@@ -317,22 +318,26 @@ impl Cleaner<'_> {
         entries: &mut usize,
     ) -> Result<(), kube::Error> {
         let key = key(&route);
-        let held = route.finalizers().iter().any(|f| f == FINALIZER);
-        let before = route.annotations().get(ANNOTATION).cloned();
-        let mut memory = remembered(&route);
+        let (finalizer, annotation) = (
+            names::finalizer(self.controller),
+            names::annotation(self.controller),
+        );
+        let held = route.finalizers().iter().any(|f| *f == finalizer);
+        let before = route.annotations().get(annotation.as_ref()).cloned();
+        let mut memory = remembered(&route, &annotation);
         for (place, ids) in gone.get(&key).into_iter().flat_map(Memory::places) {
             ids.iter().for_each(|id| memory.take(place, id));
         }
         let after = if self.keep { before.clone() } else { memory.text() };
         let mut version = route.resource_version();
         if held || before != after {
-            let rest: Vec<&String> = route.finalizers().iter().filter(|f| *f != FINALIZER).collect();
+            let rest: Vec<&String> = route.finalizers().iter().filter(|f| **f != finalizer).collect();
             let mut metadata = Map::from_iter([("resourceVersion".to_owned(), json!(version))]);
             if held {
                 metadata.insert("finalizers".to_owned(), json!(rest));
             }
             if before != after {
-                metadata.insert("annotations".to_owned(), json!({ANNOTATION: after}));
+                metadata.insert("annotations".to_owned(), json!({annotation.as_ref(): after}));
             }
             let api = self.api(resource, &key.namespace);
             let patch = Patch::Merge(json!({ "metadata": metadata }));

@@ -2,6 +2,7 @@
 //! matters here: finalizer and memory before the first write, memory shortened after the confirmed delete.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -22,8 +23,9 @@ use tokio::time::Instant;
 use super::{
     intent::{Intent, Leftover, Task, intent},
     ledger::Ledger,
-    memory::{ANNOTATION, tyk},
-    planner::{FINALIZER, Finding, Known, RoutePlanner, Said, Work},
+    memory::tyk,
+    names,
+    planner::{Finding, Known, RoutePlanner, Said, Work},
 };
 use crate::tyk::{
     client::{TykError, TykErrorClass},
@@ -194,7 +196,7 @@ impl Drive {
                         (context, error.message, passes)
                     })
                     .collect();
-                ledger.blocked(leftover, &asked, &why);
+                ledger.blocked(leftover, &asked, &why, &names::annotation(&work.owner.controller));
             }
             Ok(connection) => {
                 let job = Job {
@@ -214,6 +216,8 @@ impl Drive {
 /// The metadata of a route as this run knows it.
 struct Noted<'a> {
     owner: &'a OwnerPatch,
+    finalizer: Cow<'static, str>,
+    annotation: Cow<'static, str>,
     finalizers: Vec<String>,
     text: Option<String>,
 }
@@ -221,20 +225,20 @@ struct Noted<'a> {
 impl Noted<'_> {
     /// Makes annotation and finalizer say that this is remembered. One patch, and none if they say so already.
     async fn note(&mut self, text: Option<String>) -> Result<(), ReconcileError> {
-        let has = self.finalizers.iter().any(|f| f == FINALIZER);
+        let has = self.finalizers.iter().any(|f| *f == self.finalizer);
         let wants = text.is_some();
         if text == self.text && has == wants {
             return Ok(());
         }
         if has != wants {
-            self.finalizers.retain(|f| f != FINALIZER);
+            self.finalizers.retain(|f| *f != self.finalizer);
             if wants {
-                self.finalizers.push(FINALIZER.to_owned());
+                self.finalizers.push(self.finalizer.to_string());
             }
         }
         let mut annotations = BTreeMap::new();
         if text != self.text {
-            annotations.insert(ANNOTATION.to_owned(), text.clone());
+            annotations.insert(self.annotation.to_string(), text.clone());
         }
         let write = OwnerWrite::Metadata {
             finalizers: (has != wants).then(|| self.finalizers.clone()),
@@ -258,15 +262,19 @@ impl Effects<RoutePlanner> for Drive {
         };
         let key = &work.owner.route;
         let intent = intent(&work.wanted, work.memory.clone());
+        let controller = &work.owner.controller;
+        let annotation = names::annotation(controller);
         let mut noted = Noted {
             owner,
+            finalizer: names::finalizer(controller),
             finalizers: request.object.finalizers().to_vec(),
             text: request
                 .object
                 .annotations()
-                .get(ANNOTATION)
+                .get(annotation.as_ref())
                 .filter(|text| !text.is_empty())
                 .cloned(),
+            annotation,
         };
         if !request.deleting && !intent.before.is_empty() {
             noted.note(intent.before.text()).await?;
@@ -308,7 +316,7 @@ impl Effects<RoutePlanner> for Drive {
             message: notice.message.clone(),
         });
         let said = Said {
-            controller: work.controller.clone(),
+            controller: controller.clone(),
             parents: work
                 .parents
                 .iter()

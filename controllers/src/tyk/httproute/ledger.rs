@@ -7,7 +7,7 @@ use reconcile_kit::{Condition, ErrorClass, Note};
 
 use super::{
     intent::{Intent, Leftover, Refused, Task},
-    memory::{ANNOTATION, Memory, Place},
+    memory::{Memory, Place},
 };
 use crate::tyk::{
     client::{TykError, TykErrorClass},
@@ -179,7 +179,13 @@ impl Ledger {
     }
 
     /// No context leads to a leftover. `why`: by context.
-    pub fn blocked(&mut self, leftover: &Leftover, asked: &BTreeSet<String>, why: &[(Key, String, bool)]) {
+    pub fn blocked(
+        &mut self,
+        leftover: &Leftover,
+        asked: &BTreeSet<String>,
+        why: &[(Key, String, bool)],
+        annotation: &str,
+    ) {
         self.blocked_on.extend(leftover.contexts.iter().cloned());
         let asked_in_vain = why.iter().any(|(_, _, passes)| *passes);
         self.failures.push(if asked_in_vain {
@@ -195,7 +201,7 @@ impl Ledger {
             let message = format!(
                 "{} of this route cannot be deleted from the Tyk of OperatorContext {context}: {why}. It is tried again \
                  and goes on when the context leads there; to leave what stands there, take {place} out of the \
-                 annotation {ANNOTATION}",
+                 annotation {annotation}",
                 apis(asked.len())
             );
             self.warn(CLEANUP_BLOCKED, message);
@@ -340,7 +346,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::{
-        super::intent::{Made, Wanted, intent},
+        super::{
+            intent::{Made, Wanted, intent},
+            names::ANNOTATION,
+        },
         *,
     };
     use crate::tyk::{
@@ -628,7 +637,7 @@ mod tests {
             "OperatorContext tyk/main does not exist".to_owned(),
             false,
         )];
-        ledger.blocked(leftover, &leftover.remove, &why);
+        ledger.blocked(leftover, &leftover.remove, &why, ANNOTATION);
         assert_eq!(ledger.memory, memory);
         let [note] = ledger.notes() else { panic!() };
         assert_eq!(note.reason, CLEANUP_BLOCKED);

@@ -13,9 +13,6 @@ use crate::tyk::{
     verdict::Connection,
 };
 
-/// The annotation.
-pub const ANNOTATION: &str = "routewright.dev/tyk-apis";
-
 /// The most ids that a route remembers: eight times what it may have at once. The rest of an annotation is not read.
 pub const MOST: usize = 2_048;
 

@@ -1,7 +1,8 @@
 //! `tyk-httproute`: keeps the APIs of each HTTPRoute in Tyk and says in its status what came of it.
 //!
 //! `intent` decides what is to be done, `ledger` what follows from what came of it, `memory` is the annotation, `entries`
-//! what stands in status: all pure. `planner` asks the model, `effects` asks Tyk and patches the route,
+//! what stands in status, `names` under which names an
+//! installation marks routes: all pure. `planner` asks the model, `effects` asks Tyk and patches the route,
 //! `contexts` asks where a context leads that no Gateway leads to. What a route
 //! *means* is decided in `model`, how Tyk is spoken to in `sync`.
 
@@ -11,6 +12,7 @@ pub mod entries;
 pub mod intent;
 pub mod ledger;
 pub mod memory;
+pub mod names;
 pub mod planner;
 
 pub use effects::Drive;

@@ -15,7 +15,8 @@ use serde_json::Value;
 use super::{
     entries::{self, FIELD},
     intent::Wanted,
-    memory::{ANNOTATION, Memory},
+    memory::Memory,
+    names,
 };
 use crate::tyk::{
     Settings,
@@ -24,9 +25,6 @@ use crate::tyk::{
     verdict::{Notice, ParentVerdict, RouteVerdict},
     world::{Answer, WatchedRoute, World},
 };
-
-/// Our finalizer on routes.
-pub const FINALIZER: &str = "routewright.dev/tyk-httproute";
 
 /// What is ours in the status of a route. The list of parents is atomic and others write it too.
 pub const CONTRACT: StatusContract = StatusContract {
@@ -85,8 +83,6 @@ pub struct Work {
     pub notices: Vec<Notice>,
     /// Status says that everything stands as it is wanted now.
     pub confirmed: bool,
-    /// Value of controllerName in own entries.
-    pub controller: String,
 }
 
 // Without the documents.
@@ -144,14 +140,15 @@ impl RoutePlanner {
                 }
             },
         };
+        let controller = self.settings.controller_name.clone();
         let owner = Owner {
             cluster,
+            controller: controller.clone(),
             uid: route.uid().unwrap_or_default(),
             route: key,
         };
-        let controller = self.settings.controller_name.clone();
         let memory = route
-            .annotation(ANNOTATION)
+            .annotation(&names::annotation(&controller))
             .map(Memory::parse)
             .unwrap_or_default();
         let Some(verdict) = verdict else {
@@ -162,7 +159,6 @@ impl RoutePlanner {
                 parents: Vec::new(),
                 notices: Vec::new(),
                 confirmed: false,
-                controller,
             });
         };
         Ok(Work {
@@ -177,7 +173,6 @@ impl RoutePlanner {
             ),
             parents: verdict.parents,
             notices: verdict.notices,
-            controller,
         })
     }
 }

@@ -100,13 +100,15 @@ const SEVERITY: [&str; 6] = [
     "Attached",
 ];
 
-/// The answer for a definition; `None` without targetRefs.
+/// The answer for a definition; `None` without targetRefs. Of several installations in a cluster the one speaks whose the
+/// first target is that is anybody's; to the others it is as if there were no targetRefs.
 pub(super) fn definition(view: &View<'_>, definition: &TykOasApiDefinition) -> Option<DefinitionVerdict> {
     if definition.targets.is_empty() {
         return None;
     }
     let own = &definition.meta.key;
     let mut ours = false;
+    let mut speaks = None;
     let mut said: Vec<(&'static str, String)> = Vec::new();
     match document(view, definition) {
         Ok(_) => {}
@@ -132,6 +134,12 @@ pub(super) fn definition(view: &View<'_>, definition: &TykOasApiDefinition) -> O
             Target::Route => (view.route_object(&key).is_some(), view.route_ours(&key)),
         };
         ours |= is_ours;
+        if speaks.is_none() {
+            speaks = match is_ours {
+                true => Some(true),
+                false => elsewhere(view, target, &key).then_some(false),
+            };
+        }
         if !exists {
             said.push(("NotAttached", format!("{place}: {name} does not exist")));
         } else if !is_ours {
@@ -153,6 +161,9 @@ pub(super) fn definition(view: &View<'_>, definition: &TykOasApiDefinition) -> O
             }
         }
     }
+    if speaks == Some(false) {
+        return None;
+    }
     let reason = SEVERITY
         .into_iter()
         .find(|reason| said.iter().any(|(r, _)| r == reason))
@@ -169,6 +180,20 @@ pub(super) fn definition(view: &View<'_>, definition: &TykOasApiDefinition) -> O
         condition: Condition::new("Accepted", reason == "Attached", reason, message),
         ours,
     })
+}
+
+/// Whether another installation of Gateway API on Tyk serves a target.
+fn elsewhere(view: &View<'_>, target: Target, key: &Key) -> bool {
+    match target {
+        Target::Gateway => view.elsewhere(key),
+        Target::Route => view.route_object(key).is_some_and(|route| {
+            route
+                .parents
+                .iter()
+                .filter_map(|parent| parent.gateway(key))
+                .any(|gateway| view.elsewhere(&gateway))
+        }),
+    }
 }
 
 /// What a definition with targetRefs gets while Gateway API on Tyk is off, or Gateway API is not served.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        objects::{ConfigMap, Kind, Problem},
+        objects::{ConfigMap, Key, Kind, Problem},
         verdict::Disposition,
     },
     fixtures::*,
@@ -56,6 +56,37 @@ fn definition_false_not_attached() {
     let changes = world.put(route("r", &[]));
     assert!(changes.definitions.contains(&key("shop", "d")));
     assert_eq!(status(&world, "d"), "True Attached");
+}
+
+#[test]
+fn of_two_installations_the_one_speaks_whose_the_first_target_is() {
+    // given another installation of Gateway API on Tyk, with a Gateway and a route
+    let mut beside = class();
+    beside.meta.key = Key::cluster("beside");
+    beside.controller_name = "example.org/beside".into();
+    let mut far = gateway("infra", "far", vec![]);
+    far.class = "beside".into();
+    let mut theirs = route("theirs", &[]);
+    theirs.parents = vec![parent("infra", "far")];
+    let of = |targets| definition("shop", "d", 1, targets);
+    let (r, t) = (target("HTTPRoute", "r"), target("HTTPRoute", "theirs"));
+    let mut world = on_route().with(beside.clone()).with(far).with(theirs);
+    // when its route is meant, first or alone, then it is for it to say
+    for targets in [vec![t.clone()], vec![t.clone(), r.clone()]] {
+        world.put(of(targets));
+        assert_eq!(world.0.definition(&key("shop", "d")), None);
+    }
+    // when ours is meant first, then we say what becomes of both
+    world.put(of(vec![r.clone(), t.clone()]));
+    assert_eq!(status(&world, "d"), "False NotAttached");
+    // when its class is gone, or leads to no Tyk, then its route is just one that is not ours
+    world.put(of(vec![t]));
+    beside.parameters = None;
+    let changes = world.put(beside);
+    assert!(changes.definitions.contains(&key("shop", "d")));
+    assert_eq!(status(&world, "d"), "False NotAttached");
+    world.gone(Kind::GatewayClass, "", "beside");
+    assert_eq!(status(&world, "d"), "False NotAttached");
 }
 
 #[test]

@@ -339,7 +339,7 @@ impl Model {
     /// Whose answer may be another once more is known of this object.
     pub fn depends(&self, kind: Kind, key: &Key) -> Changes {
         let mut open: Vec<Cell> = match kind {
-            Kind::GatewayClass => vec![Cell::new(What::Class, key)],
+            Kind::GatewayClass => vec![Cell::new(What::Object(kind), key), Cell::new(What::Class, key)],
             Kind::Gateway => vec![
                 Cell::new(What::Object(kind), key),
                 Cell::new(What::Gateway, key),

@@ -10,7 +10,7 @@ use reconcile_kit::Condition;
 
 use super::{
     super::{
-        objects::{GATEWAY_GROUP, HttpRoute, Key, gateway::AllowedNamespaces, route::ParentRef},
+        objects::{HttpRoute, Key, gateway::AllowedNamespaces, route::ParentRef},
         translate,
         verdict::{ApiPlan, BaseDocument, CertificateUse, Disposition, Mode, Notice, Target},
     },
@@ -121,14 +121,13 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
     let mut parents: Vec<DraftParent> = Vec::new();
     let mut facts: BTreeMap<Key, &Arc<GatewayFacts>> = BTreeMap::new();
     for parent in &route.parents {
-        if parent.group != GATEWAY_GROUP || parent.kind != "Gateway" {
+        let Some(key) = parent.gateway(own) else {
             continue;
-        }
+        };
         // The same reference twice is one entry.
         if parents.iter().any(|known| known.parent == *parent) {
             continue;
         }
-        let key = Key::new(parent.namespace.as_ref().unwrap_or(&own.namespace), &parent.name);
         let Some(gateway) = view.gateway(&key) else {
             continue;
         };

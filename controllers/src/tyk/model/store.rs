@@ -161,6 +161,9 @@ impl Store {
         let mut touched = Touched::default();
         if swap(&mut self.classes, key, new).is_some() {
             touched.classes.insert(key.name.clone());
+            touched
+                .cells
+                .push(Cell::new(What::Object(Kind::GatewayClass), key));
         }
         touched
     }

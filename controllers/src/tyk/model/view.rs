@@ -8,7 +8,7 @@ use super::{
         Settings,
         objects::{
             ConfigMap, EndpointSlice, HttpRoute, Key, Kind, Namespace, OperatorContext, ReferenceGrant,
-            Secret, Service, TykOasApiDefinition,
+            Secret, Service, TYK_GROUP, TykOasApiDefinition, class::ParametersRef,
         },
     },
     Answers,
@@ -115,6 +115,21 @@ impl<'a> View<'a> {
     pub(super) fn gateway_exists(&self, key: &Key) -> bool {
         self.note(What::Object(Kind::Gateway), key);
         self.store.gateways.contains_key(key)
+    }
+
+    /// Whether a Gateway is another installation's: its class leads to an OperatorContext and names another controller.
+    pub(super) fn elsewhere(&self, gateway: &Key) -> bool {
+        self.note(What::Object(Kind::Gateway), gateway);
+        let Some(gateway) = self.store.gateways.get(gateway) else {
+            return false;
+        };
+        let class = Key::cluster(&gateway.class);
+        self.note(What::Object(Kind::GatewayClass), &class);
+        self.store.classes.get(&class).is_some_and(|class| {
+            let to_tyk = |p: &ParametersRef| p.group == TYK_GROUP && p.kind == "OperatorContext";
+            class.controller_name != self.settings.controller_name
+                && class.parameters.as_ref().is_some_and(to_tyk)
+        })
     }
 
     /// The definition that counts for a target.

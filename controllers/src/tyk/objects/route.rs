@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{
-    DecodeError, GATEWAY_GROUP, Meta, Problem, Scope,
+    DecodeError, GATEWAY_GROUP, Key, Meta, Problem, Scope,
     text::hostname,
     walk::{Node, Place},
 };
@@ -43,6 +43,14 @@ pub struct ParentRef {
     pub section_name: Option<String>,
     /// port, if written.
     pub port: Option<u16>,
+}
+
+impl ParentRef {
+    /// The Gateway that it names, if it names one. `route`: whose parent it is.
+    pub fn gateway(&self, route: &Key) -> Option<Key> {
+        let names_one = self.group == GATEWAY_GROUP && self.kind == "Gateway";
+        names_one.then(|| Key::new(self.namespace.as_ref().unwrap_or(&route.namespace), &self.name))
+    }
 }
 
 /// One rule.

@@ -121,13 +121,18 @@ pub(super) fn essence(document: &Value) -> u64 {
 
 /// Whether a document belongs to this owner. The uid is for people: names are unique in a cluster.
 pub(super) fn owned(document: &Value, owner: &Owner) -> bool {
-    Owner::of(document).is_some_and(|found| found.cluster == owner.cluster && found.route == owner.route)
+    Owner::of(document).is_some_and(|found| {
+        (&found.cluster, &found.controller, &found.route) == (&owner.cluster, &owner.controller, &owner.route)
+    })
 }
 
 /// The owner for people.
 pub(super) fn owner_text(document: &Value) -> String {
     match Owner::of(document) {
-        Some(owner) => format!("HTTPRoute {} of cluster {}", owner.route, owner.cluster),
+        Some(owner) => format!(
+            "HTTPRoute {} of cluster {} (controllerName {})",
+            owner.route, owner.cluster, owner.controller
+        ),
         None => "nobody (it has no x-routewright-owner)".to_owned(),
     }
 }
@@ -148,6 +153,7 @@ mod tests {
     fn owner(uid: &str) -> Owner {
         Owner {
             cluster: "c".to_owned(),
+            controller: "example.org/tyk".to_owned(),
             route: Key::new("n", "r"),
             uid: uid.to_owned(),
         }
@@ -177,6 +183,11 @@ mod tests {
             ..owner("1")
         };
         assert!(!owned(&sent, &other));
+        let beside = Owner {
+            controller: "example.org/beside".to_owned(),
+            ..owner("1")
+        };
+        assert!(!owned(&sent, &beside));
         assert!(!owned(&json!({}), &owner("1")));
     }
 }

@@ -16,6 +16,8 @@ pub const HASH: &str = "x-routewright-hash";
 pub struct Owner {
     /// Tells clusters apart that write to one Tyk.
     pub cluster: String,
+    /// The installation, by its controllerName: several share a cluster, and a route may be served by each of them.
+    pub controller: String,
     /// Namespace and name of the HTTPRoute.
     pub route: Key,
     /// Its metadata.uid.
@@ -33,6 +35,7 @@ impl Owner {
         };
         Some(Self {
             cluster: text(&["cluster"])?,
+            controller: text(&["controller"])?,
             route: Key::new(text(&["route", "namespace"])?, text(&["route", "name"])?),
             uid: text(&["route", "uid"])?,
         })
@@ -41,6 +44,7 @@ impl Owner {
     fn value(&self) -> Value {
         json!({
             "cluster": self.cluster,
+            "controller": self.controller,
             "route": {"namespace": self.route.namespace, "name": self.route.name, "uid": self.uid},
         })
     }

@@ -147,21 +147,64 @@ async fn what_is_wrong_with_it_is_told_and_the_api_is_written_all_the_same() {
     }
 }
 
+/// What a route hands in once its status says that everything stands.
+fn again(stage: &Stage, pair: &Pair) -> Job {
+    Job {
+        trusted: true,
+        ..secured(stage, pair)
+    }
+}
+
 #[tokio::test]
-async fn one_that_is_lost_is_noticed() {
+async fn one_that_is_lost_is_noticed_and_uploaded_though_the_route_trusts_it() {
     let settings = routewright::tyk::sync::Settings {
         check_every: std::time::Duration::from_millis(100),
         ..crate::stage::settings()
     };
-    let stage = Stage::with(BOTH[0], settings).await;
-    let pair = pair("one");
-    stage.clean(secured(&stage, &pair)).await;
-    stage.tyk().lose_certificates();
-    stage
-        .eventually("told", || stage.told().contains(&Key::new("shop", "a")))
-        .await;
-    stage.clean(secured(&stage, &pair)).await;
-    assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
+    for mode in BOTH {
+        let stage = Stage::with(mode, settings.clone()).await;
+        let pair = pair("one");
+        stage.clean(secured(&stage, &pair)).await;
+        stage.tyk().lose_certificates();
+        stage
+            .eventually("told", || stage.told().contains(&Key::new("shop", "a")))
+            .await;
+        stage.clean(again(&stage, &pair)).await;
+        assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
+        // and the same for a process that has not seen it stand
+        stage.tyk().lose_certificates();
+        let next = stage.again();
+        next.clean(again(&next, &pair)).await;
+        next.eventually("told", || next.told().contains(&Key::new("shop", "a")))
+            .await;
+        next.clean(again(&next, &pair)).await;
+        assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_not_taken_fails_each_time_it_is_asked_for_and_nobody_is_told_in_a_loop() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let pair = pair("one");
+        let refusal = Fault::on("POST", certificates(mode)).always();
+        stage.tyk().inject(refusal.status(403, "certificate is expired"));
+        // given a route whose API stands and is confirmed, and whose certificate is not taken
+        let first = stage.submit(secured(&stage, &pair)).await;
+        assert!(
+            first.troubled.is_empty() && first.certificates.len() == 1,
+            "{first:?}"
+        );
+        for _ in 0..3 {
+            let done = stage.submit(again(&stage, &pair)).await;
+            assert_eq!(done.certificates.len(), 1, "{mode:?}: {done:?}");
+        }
+        assert_eq!(stage.told(), []);
+        // when it is taken, then it is there
+        stage.tyk().clear_faults();
+        stage.clean(again(&stage, &pair)).await;
+        assert!(stage.tyk().certificates().contains_key(&stored(&pair)));
+    }
 }
 
 /// The certificate alone blocks the whole one; the actor clears the way.

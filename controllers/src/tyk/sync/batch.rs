@@ -202,6 +202,7 @@ impl<'a> Batch<'a> {
                     self.shared.book().certified(&id, next);
                 }
                 Err(error) => {
+                    self.shared.book().uncertified(&id);
                     if let Some(done) = self.done.get_mut(job) {
                         done.certificates.insert(id.to_string(), error);
                     }

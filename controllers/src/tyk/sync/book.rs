@@ -137,7 +137,7 @@ pub(super) struct Book {
     pub(super) entries: HashMap<Arc<str>, Entry>,
     routes: HashMap<Key, Route>,
     slots: HashMap<u64, BTreeSet<Arc<str>>>,
-    /// Certificates that are in the store; `false`: taken to be.
+    /// Certificates that are in the store or taken to be; `false`: known not to be, so that a job is trusted no more.
     certificates: HashMap<Arc<str>, bool>,
     checks: BTreeSet<(Instant, Check)>,
     pub(super) links: BTreeMap<Fingerprint, Health>,
@@ -367,14 +367,15 @@ impl Book {
         for used in &job.certificates {
             let id: Arc<str> = certificate_id(&self.org, &used.certificate).into();
             certificates.insert(Arc::clone(&id));
-            if self.certificates.contains_key(&id) {
-                continue;
-            }
-            if job.trusted {
-                self.certificates.insert(Arc::clone(&id), false);
-                self.checks.insert((now, Check::Certificate(id)));
-                self.fresh = true;
-                continue;
+            match self.certificates.get(&id) {
+                Some(true) => continue,
+                None if job.trusted => {
+                    self.certificates.insert(Arc::clone(&id), true);
+                    self.checks.insert((now, Check::Certificate(id)));
+                    self.fresh = true;
+                    continue;
+                }
+                Some(false) | None => {}
             }
             due.certificates.push((id, used.clone()));
         }
@@ -477,16 +478,23 @@ impl Book {
         self.checks.insert((next, Check::Certificate(Arc::clone(id))));
     }
 
-    /// A certificate is not in the store any more.
-    pub(super) fn certificate_lost(&mut self, id: &Arc<str>) {
+    /// A certificate is not in the store; the routes that need it.
+    pub(super) fn uncertified(&mut self, id: &Arc<str>) -> Vec<Key> {
         self.forget_certificate(id);
-        let routes: Vec<Key> = self
+        let routes = self
             .routes
             .iter()
-            .filter(|(_, route)| route.certificates.contains(id))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for route in routes {
+            .filter(|(_, route)| route.certificates.contains(id));
+        let routes: Vec<Key> = routes.map(|(key, _)| key.clone()).collect();
+        if !routes.is_empty() {
+            self.certificates.insert(Arc::clone(id), false);
+        }
+        routes
+    }
+
+    /// A certificate is not in the store any more: who needs it is told.
+    pub(super) fn certificate_lost(&mut self, id: &Arc<str>) {
+        for route in self.uncertified(id) {
             self.tell(&route);
         }
     }
@@ -569,7 +577,7 @@ impl Book {
                 }
             }
             Check::Certificate(id) => {
-                if self.certificates.contains_key(&id) {
+                if self.certificates.get(&id) == Some(&true) {
                     self.checks.insert((due, Check::Certificate(id)));
                 }
             }

@@ -30,7 +30,10 @@ use routewright::tyk::{
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::tyk::{Actors, Tyk, Ways};
+use super::{
+    tyk::Ways,
+    tyks::{Tyks, Where},
+};
 
 /// Who the operator is for the API server.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:routewright:routewright";
@@ -68,9 +71,10 @@ struct Process {
 
 pub(crate) struct Bench {
     pub(crate) server: ApiServer,
-    pub(crate) tyk: Tyk,
+    pub(crate) tyk: Tyks,
     pub(crate) ways: Ways,
     settings: Settings,
+    place: Where,
     world: World,
     told: Mutex<BTreeSet<(String, String, String)>>,
     process: Process,
@@ -80,18 +84,46 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Tyk, class, Gateway and Services; no route yet.
+    /// Tyk in memory, class, Gateway and Services; no route yet.
     pub(crate) async fn new() -> Self {
+        Self::at(&Where::Memory).await
+    }
+
+    /// The same with a Tyk somewhere else.
+    pub(crate) async fn at(place: &Where) -> Self {
         let server = server();
         for object in platform() {
             server.create(object);
         }
-        Self::on(server)
+        let mut mode = context("main", URL);
+        mode["spec"]["env"]["mode"] = json!(place.mode());
+        server.edit("OperatorContext", "tyk", "main", json!({"spec": mode["spec"]}));
+        let settings = Settings::default();
+        let world = World::still(settings.clone(), "cluster-1", []);
+        let (tyk, ways) = (place.start(URL).await, Ways::default());
+        let process = process(&server, &settings, &world, &tyk, &ways);
+        let mark = server.mark();
+        Self {
+            server,
+            tyk,
+            ways,
+            settings,
+            place: place.clone(),
+            world,
+            told: Mutex::default(),
+            process,
+            mark,
+            last: Outcome::Done,
+        }
     }
 
-    /// The same with these routes, and what followed is past.
+    /// With these routes, and what followed is past.
     pub(crate) async fn with(routes: impl IntoIterator<Item = Value>) -> Self {
-        let mut bench = Self::new().await;
+        Self::at_with(&Where::Memory, routes).await
+    }
+
+    pub(crate) async fn at_with(place: &Where, routes: impl IntoIterator<Item = Value>) -> Self {
+        let mut bench = Self::at(place).await;
         for route in routes {
             bench.server.create(route);
         }
@@ -101,23 +133,15 @@ impl Bench {
         bench
     }
 
-    pub(crate) fn on(server: ApiServer) -> Self {
-        let settings = Settings::default();
-        let world = World::still(settings.clone(), "cluster-1", []);
-        let (tyk, ways) = (Tyk::default(), Ways::default());
-        let process = process(&server, &settings, &world, &tyk, &ways);
-        let mark = server.mark();
-        Self {
-            server,
-            tyk,
-            ways,
-            settings,
-            world,
-            told: Mutex::default(),
-            process,
-            mark,
-            last: Outcome::Done,
-        }
+    /// A further context that leads to a Tyk of the same kind.
+    pub(crate) fn add_context(&self, name: &str, url: &str) {
+        self.server.create(self.context(name, url));
+    }
+
+    pub(crate) fn context(&self, name: &str, url: &str) -> Value {
+        let mut context = context(name, url);
+        context["spec"]["env"]["mode"] = json!(self.place.mode());
+        context
     }
 
     /// The old process is gone, a new one begins.
@@ -182,7 +206,10 @@ impl Bench {
         Some(Connection {
             url: context["spec"]["env"]["url"].as_str()?.to_owned(),
             org: "o1".into(),
-            mode: Mode::OpenSource,
+            mode: match context["spec"]["env"]["mode"].as_str()? {
+                "pro" => Mode::Dashboard,
+                _ => Mode::OpenSource,
+            },
             context: Key::new(
                 context["metadata"]["namespace"].as_str()?,
                 context["metadata"]["name"].as_str()?,
@@ -248,9 +275,12 @@ impl Bench {
         );
     }
 
-    /// Waits for the retry of the last look, and looks again.
+    /// Waits for the retry of the last look, and looks again. In real time something else brings about a look before.
     pub(crate) async fn retry(&mut self) -> Vec<String> {
-        let wait = self.last.retry().expect("a retry");
+        let mut wait = self.last.retry().expect("a retry");
+        if matches!(self.place, Where::Http(_)) {
+            wait = wait.min(Duration::from_secs(1));
+        }
         tokio::time::sleep(wait).await;
         self.settle().await
     }
@@ -325,13 +355,13 @@ impl Bench {
     }
 }
 
-fn process(server: &ApiServer, settings: &Settings, world: &World, tyk: &Tyk, ways: &Ways) -> Process {
+fn process(server: &ApiServer, settings: &Settings, world: &World, tyk: &Tyks, ways: &Ways) -> Process {
     let client = server.client_as(OPERATOR);
     let metrics = Metrics::default();
     let known: Arc<dyn Known> = Arc::new(world.clone());
     let events = reconcile_kit::events::KubeEvents::new(client.clone(), CONTRACT.manager, None);
     let drive = Arc::new(Drive::new(
-        Arc::new(Actors::new(tyk)),
+        tyk.actors(client.clone()),
         Arc::new(ways.clone()),
         Arc::clone(&known),
         Arc::new(events),

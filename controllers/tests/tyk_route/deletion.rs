@@ -7,16 +7,31 @@ use routewright::tyk::{
 };
 use serde_json::json;
 
-use super::bench::*;
+use super::{
+    bench::*,
+    tyks::{Where, everywhere},
+};
+
+everywhere!(
+    deleting_a_route_deletes_its_apis_and_then_removes_the_finalizer,
+    if_tyk_is_unreachable_the_finalizer_stays_it_is_an_event_and_it_is_tried_again,
+    whatever_goes_before_the_route_it_goes_too,
+    without_a_way_to_tyk_the_cleanup_is_blocked_until_there_is_one,
+    no_finalizer_sticks_once_tyk_answers_not_found,
+    a_finalizer_without_a_memory_holds_nothing_back,
+    an_annotation_that_names_the_apis_of_another_route_does_them_no_harm,
+    an_annotation_that_was_taken_away_is_written_again,
+    a_route_that_is_created_again_owns_what_the_first_one_left,
+    other_finalizers_stay_and_hold_what_they_hold,
+);
 
 async fn deleted(bench: &mut Bench) {
     bench.server.delete("HTTPRoute", "shop", "r");
     bench.settle().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn deleting_a_route_deletes_its_apis_and_then_removes_the_finalizer() {
-    let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+async fn deleting_a_route_deletes_its_apis_and_then_removes_the_finalizer(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
     bench.server.delete("HTTPRoute", "shop", "r");
     assert_eq!(bench.settle().await, ["PATCH(merge) httproutes r -> 200"]);
     assert_eq!(bench.route(), None);
@@ -24,9 +39,8 @@ async fn deleting_a_route_deletes_its_apis_and_then_removes_the_finalizer() {
     assert_eq!(bench.events(), NOTHING);
 }
 
-#[tokio::test(start_paused = true)]
-async fn if_tyk_is_unreachable_the_finalizer_stays_it_is_an_event_and_it_is_tried_again() {
-    let mut bench = Bench::with([route(&["/a"])]).await;
+async fn if_tyk_is_unreachable_the_finalizer_stays_it_is_an_event_and_it_is_tried_again(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
     bench.tyk.breaks(Some(TykErrorClass::Unreachable));
     deleted(&mut bench).await;
     // then the route stays Terminating, and one event says why
@@ -42,8 +56,7 @@ async fn if_tyk_is_unreachable_the_finalizer_stays_it_is_an_event_and_it_is_trie
     assert_eq!((bench.route(), bench.tyk.ids(URL)), (None, vec![]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn whatever_goes_before_the_route_it_goes_too() {
+async fn whatever_goes_before_the_route_it_goes_too(place: Where) {
     // class and Gateway are not needed
     for order in [
         vec![("GatewayClass", "", "tyk")],
@@ -52,7 +65,7 @@ async fn whatever_goes_before_the_route_it_goes_too() {
         vec![("Service", "shop", "web"), ("Gateway", "infra", "edge")],
     ] {
         for together in [true, false] {
-            let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+            let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
             for (kind, namespace, name) in &order {
                 bench.server.delete(kind, namespace, name);
                 if !together {
@@ -66,14 +79,14 @@ async fn whatever_goes_before_the_route_it_goes_too() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_a_way_to_tyk_the_cleanup_is_blocked_until_there_is_one() {
-    for (kind, name, back) in [
-        ("OperatorContext", "main", context("main", URL)),
-        ("Secret", "credential", secret("credential")),
-    ] {
+async fn without_a_way_to_tyk_the_cleanup_is_blocked_until_there_is_one(place: Where) {
+    for (kind, name) in [("OperatorContext", "main"), ("Secret", "credential")] {
         for first in [true, false] {
-            let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+            let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
+            let back = match kind {
+                "Secret" => secret(name),
+                _ => bench.context(name, URL),
+            };
             if first {
                 bench.server.delete(kind, "tyk", name);
                 bench.settle().await;
@@ -100,9 +113,8 @@ async fn without_a_way_to_tyk_the_cleanup_is_blocked_until_there_is_one() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_finalizer_sticks_once_tyk_answers_not_found() {
-    let mut bench = Bench::with([route(&["/a"])]).await;
+async fn no_finalizer_sticks_once_tyk_answers_not_found(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
     // given a Tyk that lost everything, class and Gateway gone
     bench.tyk.lose(URL);
     bench.server.delete("Gateway", "infra", "edge");
@@ -111,10 +123,9 @@ async fn no_finalizer_sticks_once_tyk_answers_not_found() {
     assert_eq!(bench.route(), None);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_finalizer_without_a_memory_holds_nothing_back() {
+async fn a_finalizer_without_a_memory_holds_nothing_back(place: Where) {
     for text in [json!(null), json!(""), json!("nonsense;=;{}")] {
-        let mut bench = Bench::with([route(&["/a"])]).await;
+        let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
         bench.server.edit(
             "HTTPRoute",
             "shop",
@@ -177,9 +188,12 @@ async fn a_document_of_another_owner_is_never_touched_whatever_the_annotation_sa
     assert_eq!(bench.event("DeletionFailed").len(), 2, "{:?}", bench.events());
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_annotation_that_names_the_apis_of_another_route_does_them_no_harm() {
-    let mut bench = Bench::with([route(&["/a"]), route_named("s", "b.example.com", &["/"])]).await;
+async fn an_annotation_that_names_the_apis_of_another_route_does_them_no_harm(place: Where) {
+    let mut bench = Bench::at_with(
+        &place,
+        [route(&["/a"]), route_named("s", "b.example.com", &["/"])],
+    )
+    .await;
     let all = bench.tyk.ids(URL);
     let other = bench.server.get("HTTPRoute", "shop", "s").unwrap();
     let stolen = other["metadata"]["annotations"]["routewright.dev/tyk-apis"]
@@ -193,9 +207,8 @@ async fn an_annotation_that_names_the_apis_of_another_route_does_them_no_harm() 
     assert_eq!(bench.tyk.writes(), NOTHING);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_annotation_that_was_taken_away_is_written_again() {
-    let mut bench = Bench::with([route(&["/a"])]).await;
+async fn an_annotation_that_was_taken_away_is_written_again(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
     bench.edit(json!({"metadata": {"annotations": {"routewright.dev/tyk-apis": null}, "finalizers": null}}));
     assert_eq!(bench.settle().await, ["PATCH(merge) httproutes r -> 200"]);
     assert_eq!(
@@ -205,9 +218,8 @@ async fn an_annotation_that_was_taken_away_is_written_again() {
     assert_eq!(bench.tyk.writes(), NOTHING);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_route_that_is_created_again_owns_what_the_first_one_left() {
-    let mut bench = Bench::with([route(&["/a"])]).await;
+async fn a_route_that_is_created_again_owns_what_the_first_one_left(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
     // given a route whose finalizer was taken by force
     bench.edit(json!({"metadata": {"finalizers": null}}));
     bench.server.delete("HTTPRoute", "shop", "r");
@@ -223,11 +235,10 @@ async fn a_route_that_is_created_again_owns_what_the_first_one_left() {
     assert_eq!((bench.route(), bench.tyk.ids(URL)), (None, vec![]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn other_finalizers_stay_and_hold_what_they_hold() {
+async fn other_finalizers_stay_and_hold_what_they_hold(place: Where) {
     let mut object = route(&["/a"]);
     object["metadata"]["finalizers"] = json!(["example.org/theirs"]);
-    let mut bench = Bench::with([object]).await;
+    let mut bench = Bench::at_with(&place, [object]).await;
     deleted(&mut bench).await;
     assert_eq!(
         bench.route().unwrap()["metadata"]["finalizers"],

@@ -4,22 +4,28 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing
+    clippy::indexing_slicing,
+    clippy::print_stdout
 )]
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tyk_gateway.rs"]
+mod tyk_gateway;
 
 mod bench;
 mod coexistence;
 mod crash;
 mod deletion;
+mod http;
 mod lifecycle;
 mod moving;
 mod pace;
+mod places;
 mod real;
 mod secrecy;
 mod table;
 mod trouble;
 mod tyk;
+mod tyks;
 mod whole;

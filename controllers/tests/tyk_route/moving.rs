@@ -3,17 +3,28 @@
 use routewright::tyk::client::TykErrorClass;
 use serde_json::json;
 
-use super::bench::*;
+use super::{
+    bench::*,
+    tyks::{Where, everywhere},
+};
+
+everywhere!(
+    a_class_that_names_another_context_moves_its_routes_and_leaves_nothing_behind,
+    what_does_not_stand_at_its_new_place_is_not_taken_from_its_old_one,
+    a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else,
+    taking_a_place_out_of_the_annotation_leaves_what_stands_there,
+    gateways_of_two_classes_are_two_tyks_each_with_its_own_trouble,
+    another_context_of_the_same_tyk_moves_nothing,
+);
 
 async fn repoint(bench: &Bench, context: &str) {
     let change = json!({"spec": {"parametersRef": {"name": context}}});
     bench.server.edit("GatewayClass", "", "tyk", change);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_class_that_names_another_context_moves_its_routes_and_leaves_nothing_behind() {
-    let mut bench = Bench::with([route(&["/a", "/b"])]).await;
-    bench.server.create(context("second", OTHER));
+async fn a_class_that_names_another_context_moves_its_routes_and_leaves_nothing_behind(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
+    bench.add_context("second", OTHER);
     repoint(&bench, "second").await;
     bench.settle().await;
     assert_eq!(
@@ -32,10 +43,9 @@ async fn a_class_that_names_another_context_moves_its_routes_and_leaves_nothing_
     assert_eq!(bench.events(), NOTHING);
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_does_not_stand_at_its_new_place_is_not_taken_from_its_old_one() {
-    let mut bench = Bench::with([route(&["/a"])]).await;
-    bench.server.create(context("second", OTHER));
+async fn what_does_not_stand_at_its_new_place_is_not_taken_from_its_old_one(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
+    bench.add_context("second", OTHER);
     bench.tyk.breaks(Some(TykErrorClass::Unreachable));
     repoint(&bench, "second").await;
     bench.settle().await;
@@ -46,9 +56,8 @@ async fn what_does_not_stand_at_its_new_place_is_not_taken_from_its_old_one() {
     assert_eq!((bench.tyk.ids(URL), bench.tyk.ids(OTHER)), (vec![], ids(&["/a"])));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else() {
-    let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+async fn a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
     let old = bench.annotation().unwrap();
     bench.server.edit(
         "OperatorContext",
@@ -69,7 +78,7 @@ async fn a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else() {
     assert_eq!(blocked.len(), 1, "{:?}", bench.events());
     assert!(blocked[0].contains("another Tyk"), "{blocked:?}");
     // when another context of that name cannot be had but the old way is back, then it is cleaned
-    bench.server.create(context("second", OTHER));
+    bench.add_context("second", OTHER);
     bench.server.edit(
         "OperatorContext",
         "tyk",
@@ -85,10 +94,9 @@ async fn a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else() {
     assert_eq!(bench.event("CleanupBlocked").len(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn taking_a_place_out_of_the_annotation_leaves_what_stands_there() {
+async fn taking_a_place_out_of_the_annotation_leaves_what_stands_there(place: Where) {
     // given a route whose old Tyk cannot be reached any more
-    let mut bench = Bench::with([route(&["/a"])]).await;
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
     bench.server.edit(
         "OperatorContext",
         "tyk",
@@ -110,11 +118,10 @@ async fn taking_a_place_out_of_the_annotation_leaves_what_stands_there() {
     assert_eq!((bench.tyk.ids(URL), bench.tyk.ids(OTHER)), (ids(&["/a"]), vec![]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn gateways_of_two_classes_are_two_tyks_each_with_its_own_trouble() {
-    let mut bench = Bench::new().await;
+async fn gateways_of_two_classes_are_two_tyks_each_with_its_own_trouble(place: Where) {
+    let mut bench = Bench::at(&place).await;
     for object in [
-        context("second", OTHER),
+        bench.context("second", OTHER),
         class("two", "second"),
         gateway("far", "two"),
     ] {
@@ -132,9 +139,7 @@ async fn gateways_of_two_classes_are_two_tyks_each_with_its_own_trouble() {
     );
     // when one id has trouble, then its Gateway alone says so
     let far = bench.tyk.ids(OTHER).remove(0);
-    bench
-        .tyk
-        .trouble(&far, routewright::tyk::sync::Trouble::NotLoaded);
+    bench.tyk.refuse(OTHER, &far);
     bench.server.delete("Service", "shop", "web");
     bench.settle().await;
     assert!(bench.said("Accepted", 0).starts_with("True"));
@@ -149,10 +154,9 @@ async fn gateways_of_two_classes_are_two_tyks_each_with_its_own_trouble() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn another_context_of_the_same_tyk_moves_nothing() {
-    let mut bench = Bench::with([route(&["/a"])]).await;
-    bench.server.create(context("second", URL));
+async fn another_context_of_the_same_tyk_moves_nothing(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
+    bench.add_context("second", URL);
     // its tags are others, so the document is written again; but it is the same API in the same Tyk
     repoint(&bench, "second").await;
     bench.server.delete("OperatorContext", "tyk", "main");

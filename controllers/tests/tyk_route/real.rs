@@ -1,5 +1,5 @@
-//! The whole operator with its own clients and actors, over HTTP to the stand-in for Tyk: as an open-source gateway and as
-//! a Dashboard. In real time: nothing here waits for a fixed one.
+//! The whole operator with its own clients and actors, over HTTP to the stand-in for Tyk as an open-source gateway and as
+//! a Dashboard, and to a Tyk Gateway if one is given. In real time: nothing here waits for a fixed one.
 
 use std::{
     sync::Arc,
@@ -25,25 +25,15 @@ use routewright::{
         translate::{Owner, stamp::OWNER},
     },
 };
-use routewright_tyk_double::{Double, Fault, Running, Side};
+use routewright_tyk_double::{Fault, Side};
 use serde_json::{Value, json};
 
 use super::{
     bench::{self, OPERATOR, id, ids, paths, route, route_named, rule},
+    places::{Kind, ORG, Place},
     support,
     whole::installed,
 };
-
-/// What the Secret of [`bench::secret`] holds.
-const CREDENTIAL: &str = "s3cret-credential";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Gateway,
-    Dashboard,
-}
-
-const BOTH: [Kind; 2] = [Kind::Gateway, Kind::Dashboard];
 
 /// A process: its own threads, so that it can be ended between any two of its steps.
 struct Process {
@@ -53,15 +43,15 @@ struct Process {
 
 impl Process {
     /// Starts in a thread of its own: a runtime must not start in another.
-    fn start(server: &ApiServer) -> Self {
-        let server = server.clone();
+    fn start(server: &ApiServer, kind: &Kind) -> Self {
+        let (server, kind) = (server.clone(), kind.clone());
         let start = move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
                 .enable_all()
                 .build()
                 .unwrap();
-            let app = runtime.block_on(async { operator(&server) });
+            let app = runtime.block_on(async { operator(&server, &kind) });
             Self { app, runtime }
         };
         std::thread::spawn(start).join().unwrap()
@@ -79,7 +69,7 @@ impl Process {
     }
 }
 
-fn operator(server: &ApiServer) -> App {
+fn operator(server: &ApiServer, kind: &Kind) -> App {
     let options = Options {
         tyk: controllers::Options {
             enabled: true,
@@ -95,7 +85,10 @@ fn operator(server: &ApiServer) -> App {
         canary: Duration::from_millis(200),
         checks_per_second: 1_000,
         backoff: (Duration::from_millis(50), Duration::from_millis(400)),
-        settle: vec![Duration::from_millis(20); 3],
+        settle: match kind {
+            Kind::Tyk(_) => Settings::default().settle,
+            Kind::Gateway | Kind::Dashboard => vec![Duration::from_millis(20); 3],
+        },
         ..Settings::default()
     };
     let reach = move |ground: &Ground, drifted| {
@@ -125,27 +118,21 @@ fn operator(server: &ApiServer) -> App {
 struct Real {
     kind: Kind,
     server: ApiServer,
-    tyk: Running,
+    tyk: Place,
     process: Option<Process>,
     mark: Mark,
 }
 
-fn context(kind: Kind, url: &str) -> Value {
+fn context(kind: &Kind, url: &str) -> Value {
     let mut context = bench::context("main", url);
-    if kind == Kind::Dashboard {
-        context["spec"]["env"]["mode"] = json!("pro");
-    }
-    context["spec"]["env"]["org"] = json!("org1");
+    context["spec"]["env"]["mode"] = json!(kind.mode());
+    context["spec"]["env"]["org"] = json!(ORG);
     context
 }
 
 impl Real {
-    async fn begin(kind: Kind, routes: impl IntoIterator<Item = Value>) -> Self {
-        let double = match kind {
-            Kind::Gateway => Double::gateway(),
-            Kind::Dashboard => Double::dashboard(),
-        };
-        let tyk = double.secret(CREDENTIAL).start().await.unwrap();
+    async fn begin(kind: &Kind, routes: impl IntoIterator<Item = Value>) -> Self {
+        let tyk = kind.start().await;
         let server = installed();
         server.delete("OperatorContext", "tyk", "main");
         server.create(context(kind, &tyk.handle().url()));
@@ -153,9 +140,9 @@ impl Real {
             server.create(route);
         }
         let mark = server.mark();
-        let process = Some(Process::start(&server));
+        let process = Some(Process::start(&server, kind));
         let mut real = Self {
-            kind,
+            kind: kind.clone(),
             server,
             tyk,
             process,
@@ -170,7 +157,7 @@ impl Real {
     }
 
     fn start(&mut self) {
-        self.process = Some(Process::start(&self.server));
+        self.process = Some(Process::start(&self.server, &self.kind));
     }
 
     fn steps(&self) -> usize {
@@ -186,7 +173,7 @@ impl Real {
             if now != seen {
                 (seen, since) = (now, Instant::now());
             }
-            if since.elapsed() > Duration::from_millis(700) {
+            if since.elapsed() > Duration::from_millis(700) && self.tyk.handle().pending() == 0 {
                 let calls = self.server.writes_since(self.mark);
                 self.mark = self.server.mark();
                 return bench::lines(&calls);
@@ -209,7 +196,7 @@ impl Real {
                 "{:?}: {what} did not come about: {} · {:?} · {:#?}",
                 self.kind,
                 self.accepted(),
-                tyk.loaded().keys().collect::<Vec<_>>(),
+                self.loaded(),
                 tyk.requests().iter().rev().take(20).collect::<Vec<_>>()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -231,7 +218,7 @@ impl Real {
 
     /// Ids of what Tyk holds and serves.
     fn loaded(&self) -> Vec<String> {
-        self.tyk.handle().loaded().into_keys().collect()
+        self.tyk.loaded().into_keys().collect()
     }
 
     fn stands(&self, paths: &[&str]) -> bool {
@@ -258,10 +245,10 @@ impl Real {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_lives_in_both_kinds_of_tyk() {
-    for kind in BOTH {
-        let mut real = Real::begin(kind, [route(&["/a", "/b"])]).await;
+    for kind in Kind::all() {
+        let mut real = Real::begin(&kind, [route(&["/a", "/b"])]).await;
         real.until("both APIs", |r| r.stands(&["/a", "/b"])).await;
-        let document = &real.tyk.handle().files()[&id("/a")];
+        let document = &real.tyk.files()[&id("/a")];
         let owner = Owner::of(document).unwrap();
         assert_eq!(
             (owner.cluster.as_str(), owner.route.name.as_str()),
@@ -295,23 +282,13 @@ async fn whatever_happens_to_tyk_it_heals() {
     type Harm = (&'static str, fn(&Real), fn(&Real));
     let nothing: fn(&Real) = |_| {};
     let harms: [Harm; 6] = [
-        ("files lost", |r| r.tyk.handle().lose_files(), nothing),
+        ("files lost", |r| r.tyk.lose_files(), nothing),
         (
             "edited by somebody",
-            |r| {
-                r.tyk
-                    .handle()
-                    .edit(&id("/a"), |d| d["info"]["title"] = json!("mine"));
-            },
+            |r| r.tyk.retitle(&id("/a"), "mine"),
             nothing,
         ),
-        (
-            "removed by somebody",
-            |r| {
-                r.tyk.handle().remove(&id("/b"));
-            },
-            nothing,
-        ),
+        ("removed by somebody", |r| r.tyk.remove(&id("/b")), nothing),
         (
             "frozen, and changed meanwhile",
             |r| {
@@ -343,8 +320,8 @@ async fn whatever_happens_to_tyk_it_heals() {
             nothing,
         ),
     ];
-    for kind in BOTH {
-        let mut real = Real::begin(kind, [route(&["/a", "/b"])]).await;
+    for kind in Kind::all() {
+        let mut real = Real::begin(&kind, [route(&["/a", "/b"])]).await;
         for (harm, hurt, help) in &harms {
             let begun = real.tyk.handle().counts().requests;
             hurt(&real);
@@ -352,7 +329,7 @@ async fn whatever_happens_to_tyk_it_heals() {
             help(&real);
             let healed = |r: &Real| {
                 let same = |d: &Value| d["info"]["title"] != "mine" && d.get(OWNER).is_some();
-                r.stands(&["/a", "/b"]) && r.tyk.handle().files().values().all(same)
+                r.stands(&["/a", "/b"]) && r.tyk.files().values().all(same)
             };
             real.until(harm, healed).await;
             real.quiet().await;
@@ -367,8 +344,8 @@ async fn whatever_happens_to_tyk_it_heals() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tyk_down_while_a_route_goes_holds_it_back_until_it_answers() {
-    for kind in BOTH {
-        let mut real = Real::begin(kind, [route(&["/a"])]).await;
+    for kind in Kind::all() {
+        let mut real = Real::begin(&kind, [route(&["/a"])]).await;
         real.tyk
             .handle()
             .inject(Fault::on("", "/").times(100_000).status(503, "down"));
@@ -385,18 +362,18 @@ async fn tyk_down_while_a_route_goes_holds_it_back_until_it_answers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_ours_stays_to_the_last_byte_whatever_the_annotation_says() {
-    for kind in BOTH {
-        let mut real = Real::begin(kind, [route(&["/a"]), route_named("s", "b.example.com", &["/"])]).await;
+    for kind in Kind::all() {
+        let mut real = Real::begin(&kind, [route(&["/a"]), route_named("s", "b.example.com", &["/"])]).await;
         real.until("the API", |r| r.accepted() == "Accepted: 1 API").await;
         // given a document of another cluster's route under an id that the annotation is made to name
-        let mut theirs = real.tyk.handle().files()[&id("/a")].clone();
+        let mut theirs = real.tyk.files()[&id("/a")].clone();
         let foreign = "gwapi-00000000000000000001";
         theirs["x-routewright-owner"]["cluster"] = json!("cluster-2");
         theirs["x-tyk-api-gateway"]["info"]["id"] = json!(foreign);
         theirs["x-tyk-api-gateway"]["info"]["name"] = json!("theirs");
         theirs["x-tyk-api-gateway"]["server"]["listenPath"]["value"] = json!("/theirs");
-        real.tyk.handle().create(theirs);
-        let before = real.tyk.handle().files()[foreign].clone();
+        real.tyk.put(theirs);
+        let before = real.tyk.files()[foreign].clone();
         let annotation = real.route().unwrap()["metadata"]["annotations"]["routewright.dev/tyk-apis"].clone();
         let place = annotation.as_str().unwrap().split('=').next().unwrap().to_owned();
         let other = real.server.get("HTTPRoute", "shop", "s").unwrap();
@@ -414,7 +391,7 @@ async fn what_is_not_ours_stays_to_the_last_byte_whatever_the_annotation_says() 
         real.server.delete("HTTPRoute", "shop", "r");
         real.until("the end", |r| r.route().is_none()).await;
         real.quiet().await;
-        assert_eq!(real.tyk.handle().files().get(foreign), Some(&before));
+        assert_eq!(real.tyk.files().get(foreign), Some(&before));
         assert_eq!(
             real.loaded().len(),
             2,
@@ -464,7 +441,7 @@ fn tales() -> Vec<Tale> {
 impl Tale {
     fn is_told(&self, real: &Real) -> bool {
         let backend = |r: &Real| {
-            let files = r.tyk.handle().files();
+            let files = r.tyk.files();
             let url = files.get(&id("/a")).map(Value::to_string).unwrap_or_default();
             self.name == "creation" || url.contains("http://api.shop.svc")
         };
@@ -483,16 +460,23 @@ enum Point {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_gateway() {
-    println!("{}", sweep(Kind::Gateway, 40).await);
+    println!("{}", sweep(&Kind::Gateway, 40).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_dashboard() {
-    println!("{}", sweep(Kind::Dashboard, 28).await);
+    println!("{}", sweep(&Kind::Dashboard, 28).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_tyk_gateway() {
+    if let Some(kind) = Kind::given() {
+        println!("{}", sweep(&kind, 40).await);
+    }
 }
 
 /// Every tale at every point; what was counted.
-async fn sweep(kind: Kind, least: usize) -> String {
+async fn sweep(kind: &Kind, least: usize) -> String {
     let (mut count, mut report) = (0, String::new());
     for tale in tales() {
         // the points of an undisturbed run

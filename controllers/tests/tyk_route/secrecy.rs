@@ -5,7 +5,12 @@ use std::{cell::RefCell, sync::Once};
 use serde_json::json;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use super::bench::*;
+use super::{
+    bench::*,
+    tyks::{Where, everywhere},
+};
+
+everywhere!(secrets_are_in_no_log_line_span_event_or_status,);
 
 thread_local! {
     static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -45,10 +50,9 @@ const SECRETS: [&str; 4] = [
     "s3cret-token",
 ];
 
-#[tokio::test(start_paused = true)]
-async fn secrets_are_in_no_log_line_span_event_or_status() {
+async fn secrets_are_in_no_log_line_span_event_or_status(place: Where) {
     listen();
-    let mut bench = Bench::with([route_named("neighbour", "n.example.com", &["/"])]).await;
+    let mut bench = Bench::at_with(&place, [route_named("neighbour", "n.example.com", &["/"])]).await;
     let neighbour = bench.tyk.at(URL);
     // given a definition with a credential in it, one that cannot be used, a broken key, a token in a header
     let document = json!({"openapi": "3.0.3", "info": {"title": "auth", "version": "1"}, "paths": {},

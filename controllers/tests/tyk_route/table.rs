@@ -3,7 +3,22 @@
 use routewright::tyk::client::TykErrorClass;
 use serde_json::{Value, json};
 
-use super::bench::*;
+use super::{
+    bench::*,
+    tyks::{Where, everywhere},
+};
+
+everywhere!(
+    what_may_pass_keeps_the_api_as_it_was_written_last,
+    what_may_pass_creates_no_api_where_there_is_none,
+    an_unreadable_definition_never_opens_an_api_and_a_readable_one_protects_it,
+    what_is_over_removes_the_api,
+    a_rule_a_path_or_a_host_that_is_gone_takes_its_api_along,
+    a_claim_that_is_lost_removes_the_api_and_one_that_is_won_brings_it,
+    a_shared_data_plane_serves_a_place_once,
+    tyk_unreachable_keeps_what_stands_and_is_translation_failed,
+    a_reference_that_does_not_resolve_answers_500_by_the_unresolved_backend,
+);
 
 fn definition(document: Value) -> [Value; 2] {
     [
@@ -91,10 +106,9 @@ fn reason(bench: &Bench) -> String {
     reason.split(':').next().unwrap().to_owned()
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_may_pass_keeps_the_api_as_it_was_written_last() {
+async fn what_may_pass_keeps_the_api_as_it_was_written_last(place: Where) {
     for (wanted, hinder) in keeps() {
-        let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+        let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
         let before = bench.tyk.at(URL);
         hinder(&bench);
         bench.settle().await;
@@ -108,10 +122,9 @@ async fn what_may_pass_keeps_the_api_as_it_was_written_last() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_may_pass_creates_no_api_where_there_is_none() {
+async fn what_may_pass_creates_no_api_where_there_is_none(place: Where) {
     for (wanted, hinder) in keeps() {
-        let mut bench = Bench::new().await;
+        let mut bench = Bench::at(&place).await;
         hinder(&bench);
         bench.server.create(route(&["/a"]));
         bench.settle().await;
@@ -125,10 +138,9 @@ async fn what_may_pass_creates_no_api_where_there_is_none() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_unreadable_definition_never_opens_an_api_and_a_readable_one_protects_it() {
+async fn an_unreadable_definition_never_opens_an_api_and_a_readable_one_protects_it(place: Where) {
     // given a route that begins its life with a definition whose ConfigMap is not there
-    let mut bench = Bench::new().await;
+    let mut bench = Bench::at(&place).await;
     let [map, definition] = definition(oas());
     bench.server.create(definition);
     bench.server.create(route(&["/a"]));
@@ -154,10 +166,9 @@ async fn an_unreadable_definition_never_opens_an_api_and_a_readable_one_protects
     assert_eq!(bench.tyk.ids(URL), NOTHING);
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_over_removes_the_api() {
+async fn what_is_over_removes_the_api(place: Where) {
     for (wanted, hinder) in removes() {
-        let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+        let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
         hinder(&bench);
         bench.settle().await;
         assert_eq!(reason(&bench), wanted);
@@ -171,9 +182,8 @@ async fn what_is_over_removes_the_api() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_rule_a_path_or_a_host_that_is_gone_takes_its_api_along() {
-    let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+async fn a_rule_a_path_or_a_host_that_is_gone_takes_its_api_along(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
     bench.edit(paths(&["/b"]));
     bench.settle().await;
     assert_eq!(bench.tyk.ids(URL), ids(&["/b"]));
@@ -183,10 +193,9 @@ async fn a_rule_a_path_or_a_host_that_is_gone_takes_its_api_along() {
     assert_ne!(bench.tyk.ids(URL), ids(&["/b"]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_is_lost_removes_the_api_and_one_that_is_won_brings_it() {
+async fn a_claim_that_is_lost_removes_the_api_and_one_that_is_won_brings_it(place: Where) {
     // given an older route on the host and path of a younger one
-    let mut bench = Bench::with([route_named("a-older", "a.example.com", &["/x"])]).await;
+    let mut bench = Bench::at_with(&place, [route_named("a-older", "a.example.com", &["/x"])]).await;
     bench.server.create(route(&["/a", "/x"]));
     bench.settle().await;
     assert!(
@@ -203,9 +212,8 @@ async fn a_claim_that_is_lost_removes_the_api_and_one_that_is_won_brings_it() {
     assert_eq!(bench.tyk.ids(URL), ids(&["/a", "/x"]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_shared_data_plane_serves_a_place_once() {
-    let mut bench = Bench::new().await;
+async fn a_shared_data_plane_serves_a_place_once(place: Where) {
+    let mut bench = Bench::at(&place).await;
     bench.server.create(gateway("second", "tyk"));
     let mut object = route(&["/a"]);
     object["spec"]["parentRefs"] =
@@ -217,9 +225,8 @@ async fn a_shared_data_plane_serves_a_place_once() {
     assert_eq!(bench.tyk.ids(URL), ids(&["/a"]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn tyk_unreachable_keeps_what_stands_and_is_translation_failed() {
-    let mut bench = Bench::with([route(&["/a"])]).await;
+async fn tyk_unreachable_keeps_what_stands_and_is_translation_failed(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
     let before = bench.tyk.at(URL);
     bench.tyk.breaks(Some(TykErrorClass::Unreachable));
     bench.server.delete("Service", "shop", "web");
@@ -241,8 +248,7 @@ async fn tyk_unreachable_keeps_what_stands_and_is_translation_failed() {
     assert_ne!(bench.tyk.writes(), NOTHING);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reference_that_does_not_resolve_answers_500_by_the_unresolved_backend() {
+async fn a_reference_that_does_not_resolve_answers_500_by_the_unresolved_backend(place: Where) {
     for (reference, wanted) in [
         (
             json!({"name": "web", "namespace": "infra", "port": 80}),
@@ -251,7 +257,7 @@ async fn a_reference_that_does_not_resolve_answers_500_by_the_unresolved_backend
         (json!({"name": "absent", "port": 80}), "BackendNotFound"),
         (json!({"name": "web", "kind": "Lamp", "port": 80}), "InvalidKind"),
     ] {
-        let mut bench = Bench::with([route(&["/a"])]).await;
+        let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
         let mut rule = rule("/a");
         rule["backendRefs"] = json!([reference]);
         bench.edit(json!({"spec": {"rules": [rule]}}));

@@ -8,7 +8,16 @@ use routewright::tyk::{
 };
 use serde_json::json;
 
-use super::bench::*;
+use super::{
+    bench::*,
+    tyks::{Where, everywhere},
+};
+
+everywhere!(
+    what_cannot_be_deleted_is_an_event_and_does_not_touch_status,
+    a_certificate_goes_into_the_store_before_the_api_that_names_it_and_stays_there,
+    cert_upload_failed_is_an_event_and_the_api_is_written_all_the_same,
+);
 
 #[tokio::test(start_paused = true)]
 async fn translation_failed_gives_the_error_and_one_write_says_it_however_often_it_is_tried() {
@@ -95,9 +104,8 @@ async fn an_id_that_is_taken_is_not_overwritten_and_its_owner_is_named() {
     assert_eq!(bench.tyk.at(URL)[&id("/a")]["info"]["title"], "by hand");
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_cannot_be_deleted_is_an_event_and_does_not_touch_status() {
-    let mut bench = Bench::with([route(&["/a", "/b"])]).await;
+async fn what_cannot_be_deleted_is_an_event_and_does_not_touch_status(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
     bench.tyk.breaks(Some(TykErrorClass::Failing));
     bench.edit(paths(&["/a"]));
     bench.settle().await;
@@ -174,9 +182,8 @@ fn with_https(bench: &Bench) {
          "allowedRoutes": {"namespaces": {"from": "All"}}, "tls": {"certificateRefs": [{"name": "cert"}]}}]}}));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_certificate_goes_into_the_store_before_the_api_that_names_it_and_stays_there() {
-    let mut bench = Bench::new().await;
+async fn a_certificate_goes_into_the_store_before_the_api_that_names_it_and_stays_there(place: Where) {
+    let mut bench = Bench::at(&place).await;
     with_https(&bench);
     bench.server.create(route(&["/a"]));
     bench.settle().await;
@@ -199,9 +206,8 @@ async fn a_certificate_goes_into_the_store_before_the_api_that_names_it_and_stay
     assert_eq!(bench.tyk.certificates(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn cert_upload_failed_is_an_event_and_the_api_is_written_all_the_same() {
-    let mut bench = Bench::new().await;
+async fn cert_upload_failed_is_an_event_and_the_api_is_written_all_the_same(place: Where) {
+    let mut bench = Bench::at(&place).await;
     with_https(&bench);
     bench.tyk.refuse_certificates(true);
     bench.server.create(route(&["/a"]));

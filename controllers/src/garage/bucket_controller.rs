@@ -579,25 +579,25 @@ impl Effects<BucketPlanner> for Drive {
             self.creations.presume(uid);
         }
         let creation = self.creations.of(uid);
-        let known = Known {
+        let mut known = Known {
             creation,
             ..work.known.clone()
         };
-        let run = async |admin: &dyn GarageAdmin| {
+        let run = async |admin: &dyn GarageAdmin, known: &mut Known| {
             let noted = Noted {
                 inner: admin,
                 creations: &self.creations,
                 uid,
             };
-            drive(&noted, owner, &work.wanted, &known).await
+            drive(&noted, owner, &work.wanted, known).await
         };
-        let mut ended = run(admin.as_ref()).await;
+        let mut ended = run(admin.as_ref(), &mut known).await;
         if let Err(DriveError::Admin(error)) = &ended
             && error.class() == AdminErrorClass::Unauthorized
             && let Ok(admin) = self.access.admin(&work.cluster, true).await
         {
-            // The token may have been changed since it was read.
-            ended = run(admin.as_ref()).await;
+            // The token may have been changed since it was read. What the first run wrote down is known.
+            ended = run(admin.as_ref(), &mut known).await;
         }
         let end = ended?;
         settled.released = request.deleting && end == End::Gone;

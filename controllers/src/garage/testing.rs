@@ -952,7 +952,7 @@ async fn crash_once(world: &dyn GarageWorld, story: &Story, at: usize) -> Suite<
         );
     }
     if let Some(first) = &story.first {
-        ok(drive(admin, &owner, first, &owner.known()).await, "first run")?;
+        ok(drive(admin, &owner, first, &mut owner.known()).await, "first run")?;
     }
 
     // The run that is killed.
@@ -968,7 +968,7 @@ async fn crash_once(world: &dyn GarageWorld, story: &Story, at: usize) -> Suite<
                 points: &points,
             },
             &story.before,
-            &owner.known(),
+            &mut owner.known(),
         ))
         .await;
     let killed = run.is_none();
@@ -986,11 +986,14 @@ async fn crash_once(world: &dyn GarageWorld, story: &Story, at: usize) -> Suite<
         );
     }
     let end = ok(
-        drive(admin, &owner, &after, &owner.known()).await,
+        drive(admin, &owner, &after, &mut owner.known()).await,
         "the run that follows",
     )?;
     settled(world, story, &after, &owner, &foreign, &end).await?;
-    let again = ok(drive(admin, &owner, &after, &owner.known()).await, "one more run")?;
+    let again = ok(
+        drive(admin, &owner, &after, &mut owner.known()).await,
+        "one more run",
+    )?;
     expect(again == end, || format!("not settled: {end:?}, then {again:?}"))?;
 
     for id in world.buckets().await.into_keys() {
@@ -1100,7 +1103,7 @@ pub async fn drive_until(
 ) -> Result<End, DriveError> {
     let mut last = Err(DriveError::Restless);
     for _ in 0..attempts {
-        last = drive(admin, owner, wanted, &owner.known()).await;
+        last = drive(admin, owner, wanted, &mut owner.known()).await;
         if last.is_ok() {
             break;
         }

@@ -118,7 +118,7 @@ async fn a_garage_that_stalls_under_any_call_ends_with_one_bucket_and_then_none(
         };
 
         // When Garage stalls under one call, the run breaks off,
-        let end = match drive(&stalling, &owner, &wanted, &owner.known()).await {
+        let end = match drive(&stalling, &owner, &wanted, &mut owner.known()).await {
             Ok(end) => end,
             Err(DriveError::Admin(error)) => {
                 assert_eq!(error.class(), AdminErrorClass::Timeout, "{error}");
@@ -164,7 +164,7 @@ async fn a_bucket_goes_through_its_life() {
     let run = |wanted: Wanted| {
         let (owner, garage) = (owner.clone(), &garage);
         async move {
-            drive(&garage.admin, &owner, &wanted, &owner.known())
+            drive(&garage.admin, &owner, &wanted, &mut owner.known())
                 .await
                 .unwrap()
         }

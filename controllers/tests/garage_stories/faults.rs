@@ -76,6 +76,42 @@ async fn a_conflict_at_any_write_leads_to_the_same_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_token_that_is_refused_in_the_middle_of_the_first_run_costs_no_false_word() {
+    // The token is read anew and the run goes on where it stood: the alias that it bound is no other bucket's.
+    for call in [
+        Call::GetBucketInfo,
+        Call::CreateBucket,
+        Call::AddBucketAlias,
+        Call::RemoveBucketAlias,
+        Call::UpdateBucket,
+    ] {
+        let world = World::new();
+        let mut story = world.story([token(TOKEN), handle()]).await;
+        story.settle().await;
+        world
+            .garage
+            .fail(call, GarageFault::Before(AdminErrorClass::Unauthorized));
+        put(&story.server, blog());
+        let calls = story.settle().await;
+        let events: Vec<_> = calls.iter().filter(|line| line.starts_with("EVENT")).collect();
+        assert_eq!(events, ["EVENT Normal BucketReady"], "{call}");
+        assert_eq!(
+            ready(&story),
+            "True/BucketReady: Garage holds what is wanted",
+            "{call}"
+        );
+        assert_eq!(world.buckets().await, [["blog"]], "{call}");
+        let created = world
+            .garage
+            .writes()
+            .into_iter()
+            .filter(|c| *c == Call::CreateBucket);
+        let refused = usize::from(call == Call::CreateBucket);
+        assert_eq!(created.count(), 1 + refused, "{call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_garage_that_is_away_is_waited_for_ever_more_patiently() {
     let world = World::new();
     let mut story = world.story([token(TOKEN), tiers()]).await;

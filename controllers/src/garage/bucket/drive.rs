@@ -58,7 +58,8 @@ impl From<DriveError> for ReconcileError {
     }
 }
 
-/// Performs steps until the end. `known` is what stood on the object when the run began.
+/// Performs steps until the end. `known` is what stands on the object; what is written down there is noted here too, so
+/// that a run that broke off can be followed by another one without a new look at the object.
 ///
 /// # Errors
 /// The first call or write that failed in a way that [`next`] has no answer to.
@@ -66,13 +67,12 @@ pub async fn drive(
     admin: &dyn GarageAdmin,
     owner: &dyn OwnerPatch,
     wanted: &Wanted,
-    known: &Known,
+    known: &mut Known,
 ) -> Result<End, DriveError> {
-    let mut known = known.clone();
     let mut observed = Observed::default();
     let mut done: Vec<Step> = Vec::new();
     for _ in 0..STEP_LIMIT {
-        let step = next(wanted, &known, &observed);
+        let step = next(wanted, known, &observed);
         // A write that is wanted again did not do what it was made for.
         if !matches!(step, Step::Look(_)) {
             if done.contains(&step) {

@@ -51,7 +51,7 @@ async fn the_sweep_notices_a_run_that_records_nothing() {
     // when a bucket is created,
     let (garage, stories) = (FakeGarage::new(), stories("sweep"));
     let story = &stories[0];
-    drive(&garage, &Forgetful, &story.before, &Known::default())
+    drive(&garage, &Forgetful, &story.before, &mut Known::default())
         .await
         .unwrap();
     // then the invariant that the sweep checks does not hold.
@@ -65,7 +65,9 @@ async fn the_sweep_notices_a_run_that_records_nothing() {
 async fn creating_writes_down_before_it_acts_and_costs_one_look_afterwards() {
     let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
 
-    let end = drive(&garage, &owner, &wanted(), &owner.known()).await.unwrap();
+    let end = drive(&garage, &owner, &wanted(), &mut owner.known())
+        .await
+        .unwrap();
 
     let End::Done(status) = end else { panic!("{end:?}") };
     assert_eq!(status.global_alias, "site");
@@ -86,7 +88,9 @@ async fn creating_writes_down_before_it_acts_and_costs_one_look_afterwards() {
 
     // and once it stands, a run is one GET and no write
     garage.clear_log();
-    drive(&garage, &owner, &wanted(), &owner.known()).await.unwrap();
+    drive(&garage, &owner, &wanted(), &mut owner.known())
+        .await
+        .unwrap();
     assert_eq!(
         garage.log(),
         [(Call::GetBucketInfo, status.bucket_id.to_string())]
@@ -109,7 +113,7 @@ async fn a_fault_of_any_call_is_survived_by_the_next_run() {
             let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
             garage.fail(call, fault);
 
-            let first = drive(&garage, &owner, &wanted(), &owner.known()).await;
+            let first = drive(&garage, &owner, &wanted(), &mut owner.known()).await;
             assert!(
                 matches!(first, Err(DriveError::Admin(_))),
                 "{call} {fault:?}: {first:?}"
@@ -125,16 +129,22 @@ async fn a_fault_of_any_call_is_survived_by_the_next_run() {
 #[tokio::test]
 async fn a_lost_answer_to_delete_is_survived() {
     let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
-    drive(&garage, &owner, &wanted(), &owner.known()).await.unwrap();
+    drive(&garage, &owner, &wanted(), &mut owner.known())
+        .await
+        .unwrap();
     garage.fail(Call::DeleteBucket, Fault::AfterEffect(AdminErrorClass::Timeout));
 
     let deleted = Wanted {
         deletion: Some(Deletion::Delete),
         ..wanted()
     };
-    assert!(drive(&garage, &owner, &deleted, &owner.known()).await.is_err());
+    assert!(
+        drive(&garage, &owner, &deleted, &mut owner.known())
+            .await
+            .is_err()
+    );
     assert_eq!(
-        drive(&garage, &owner, &deleted, &owner.known()).await,
+        drive(&garage, &owner, &deleted, &mut owner.known()).await,
         Ok(End::Gone)
     );
 }
@@ -145,8 +155,8 @@ async fn a_call_that_never_answers_is_left_when_the_run_is_cancelled() {
         let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
         garage.fail(Call::CreateBucket, fault);
 
-        let (wanted, known) = (wanted(), owner.known());
-        let run = drive(&garage, &owner, &wanted, &known);
+        let (wanted, mut known) = (wanted(), owner.known());
+        let run = drive(&garage, &owner, &wanted, &mut known);
         assert!(
             tokio::time::timeout(Duration::from_millis(20), run)
                 .await
@@ -167,7 +177,7 @@ async fn a_write_conflict_on_the_owner_stops_the_run_before_garage_is_changed() 
     let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
     owner.conflict(1);
 
-    let run = drive(&garage, &owner, &wanted(), &owner.known()).await;
+    let run = drive(&garage, &owner, &wanted(), &mut owner.known()).await;
 
     assert!(
         matches!(&run, Err(DriveError::Owner(e)) if e.class == ErrorClass::Conflict),
@@ -181,7 +191,7 @@ async fn behind_the_fence_nothing_is_written() {
     let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
     let fenced = Fenced::new(garage.clone(), Arc::new(|| false));
 
-    let run = drive(&fenced, &owner, &wanted(), &owner.known()).await;
+    let run = drive(&fenced, &owner, &wanted(), &mut owner.known()).await;
 
     assert!(
         matches!(&run, Err(DriveError::Admin(e)) if e.class() == AdminErrorClass::Fenced),
@@ -230,7 +240,7 @@ async fn a_bucket_that_takes_no_update_ends_in_one_clear_error() {
     }
     let (garage, owner) = (Deaf(FakeGarage::new()), FakeOwner::new());
 
-    let run = drive(&garage, &owner, &wanted(), &owner.known()).await;
+    let run = drive(&garage, &owner, &wanted(), &mut owner.known()).await;
 
     assert_eq!(run, Err(DriveError::Restless));
     assert_eq!(
@@ -248,7 +258,9 @@ async fn a_bucket_that_takes_no_update_ends_in_one_clear_error() {
 async fn a_creation_that_happens_late_is_cleaned_up_with_the_bucket() {
     // Given a bucket that stands, and a creation of an earlier run that Garage performs only now,
     let (garage, owner) = (FakeGarage::new(), FakeOwner::new());
-    drive(&garage, &owner, &wanted(), &owner.known()).await.unwrap();
+    drive(&garage, &owner, &wanted(), &mut owner.known())
+        .await
+        .unwrap();
     let late = owner.known().reservation.unwrap();
     garage.create_bucket(&late).await.unwrap();
     // when the object is deleted,
@@ -257,7 +269,7 @@ async fn a_creation_that_happens_late_is_cleaned_up_with_the_bucket() {
         ..wanted()
     };
     assert_eq!(
-        drive(&garage, &owner, &deleted, &owner.known()).await,
+        drive(&garage, &owner, &deleted, &mut owner.known()).await,
         Ok(End::Gone)
     );
     // then nothing is left.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use kube::ResourceExt;
 use reconcile_kit::{
@@ -14,7 +15,6 @@ use reconcile_kit::{
     StatusField, Verdict,
     layers::effects::Effects,
     owner::OwnerPatch,
-    runtime::Handle,
     status::{StatusContract, StatusMode},
 };
 use routewright_crds::{GarageBucket, GarageCluster, GarageReferenceGrant};
@@ -22,15 +22,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    access::{Access, NoAccess, admin_spec},
-    admin::{AdminErrorClass, Endpoint, GarageAdmin},
+    access::{Access, NoAccess},
+    admin::{AdminErrorClass, BucketId, GarageAdmin},
     bucket::{
-        Creation, DriveError, End, Known, Observed, Phase, RefusalReason, StatusProjection, Step, Usage,
-        Wanted, drive, next, usage_to_publish,
+        self, Creation, DriveError, End, Known, Observed, Phase, RefusalReason, StatusProjection, Step,
+        Usage, Wanted, drive, next, usage_to_publish,
     },
-    claims::{Claims, holder, recorded},
+    claims::recorded,
     creations::{Creations, GRACE, Noted},
     follow::{Followed, follow},
+    rivals::Rivals,
 };
 use crate::exposure::{
     cluster::{self, Unavailable},
@@ -168,55 +169,13 @@ fn is_foreign(bucket: &GarageBucket) -> bool {
 /// The controller.
 pub struct BucketPlanner {
     facts: Arc<dyn Facts>,
-    buckets: Handle<GarageBucket>,
-    claims: Claims,
+    rivals: Rivals,
 }
 
 impl BucketPlanner {
-    /// `buckets` and `claims`: to see who else records a bucket id.
-    pub fn new(facts: Arc<dyn Facts>, buckets: Handle<GarageBucket>, claims: Claims) -> Self {
-        Self {
-            facts,
-            buckets,
-            claims,
-        }
-    }
-
-    /// Another bucket object of the same Garage that has the bucket which this one is about.
-    fn claimed_by(&self, bucket: &GarageBucket) -> Option<String> {
-        let store = self.buckets.store();
-        let others: Vec<Arc<GarageBucket>> = self
-            .claims
-            .others(bucket)
-            .into_iter()
-            .filter_map(|(namespace, name)| store.get(&namespace, &name))
-            .filter(|other| self.same_garage(bucket, other))
-            .collect();
-        holder(bucket, &others).map(|o| format!("{}/{}", o.namespace().unwrap_or_default(), o.name_any()))
-    }
-
-    /// Two clusters may be handles of one Garage; a copy of a Garage has the same ids and is another one.
-    fn same_garage(&self, a: &GarageBucket, b: &GarageBucket) -> bool {
-        let place = |bucket: &GarageBucket| {
-            let (namespace, name) = cluster_of(bucket);
-            let FoundCluster::Found(cluster) = self.facts.cluster(namespace, name).ok()? else {
-                return None;
-            };
-            let followed = follow(&cluster, &|ns, name| self.facts.cluster(ns, name))
-                .ok()?
-                .ok()?;
-            // The domain takes no part: two Services are the same or not.
-            let endpoint = admin_spec(&followed.cluster, "").endpoint?;
-            Endpoint::parse(&endpoint).ok().map(|endpoint| endpoint.place())
-        };
-        if cluster_of(a) == cluster_of(b) {
-            return true;
-        }
-        // Ids are 256 random bits: who cannot be placed now records the same bucket, not another one of the same id.
-        match (place(a), place(b)) {
-            (Some(a), Some(b)) => a == b,
-            _ => true,
-        }
+    /// `rivals`: to see who else records a bucket id.
+    pub fn new(facts: Arc<dyn Facts>, rivals: Rivals) -> Self {
+        Self { facts, rivals }
     }
 }
 
@@ -363,7 +322,7 @@ impl Planner for BucketPlanner {
         Ok(Plan::report(plan(
             bucket,
             self.facts.as_ref(),
-            self.claimed_by(bucket),
+            self.rivals.claimed_by(bucket),
         )?))
     }
 
@@ -497,15 +456,17 @@ pub fn report(bucket: &GarageBucket, finding: &Finding) -> Report {
 /// Makes Garage agree.
 pub struct Drive {
     access: Arc<dyn Access>,
+    rivals: Rivals,
     shown: Mutex<HashMap<String, Instant>>,
     creations: Creations,
 }
 
 impl Drive {
-    /// Through these clients.
-    pub fn new(access: Arc<dyn Access>) -> Self {
+    /// Through these clients, and with an eye on others that are about the same bucket.
+    pub fn new(access: Arc<dyn Access>, rivals: Rivals) -> Self {
         Self {
             access,
+            rivals,
             shown: Mutex::default(),
             creations: Creations::default(),
         }
@@ -536,6 +497,33 @@ impl Drive {
             times.insert(uid, Instant::now());
         }
         chosen
+    }
+}
+
+/// Patches of a bucket object that record an id only if nobody else does at the same moment.
+struct Claiming<'a> {
+    owner: &'a OwnerPatch,
+    rivals: &'a Rivals,
+    bucket: &'a GarageBucket,
+}
+
+#[async_trait]
+impl bucket::OwnerPatch for Claiming<'_> {
+    fn claim(&self, id: &BucketId) -> Option<String> {
+        self.rivals.take(self.bucket, id)
+    }
+    async fn persist_annotation(&self, key: &str, value: Option<&str>) -> Result<(), ReconcileError> {
+        self.owner.persist_annotation(key, value).await
+    }
+    async fn persist_status_bucket_id(&self, id: &BucketId) -> Result<(), ReconcileError> {
+        let answer = self.owner.persist_status_bucket_id(id).await;
+        // What may have been carried out all the same stays noted; the next run goes on with it.
+        if let Err(error) = &answer
+            && !matches!(error.class, ErrorClass::Transient | ErrorClass::Timeout)
+        {
+            self.rivals.untake(self.bucket);
+        }
+        answer
     }
 }
 
@@ -589,7 +577,12 @@ impl Effects<BucketPlanner> for Drive {
                 creations: &self.creations,
                 uid,
             };
-            drive(&noted, owner, &work.wanted, known).await
+            let owner = Claiming {
+                owner,
+                rivals: &self.rivals,
+                bucket: &request.object,
+            };
+            drive(&noted, &owner, &work.wanted, known).await
         };
         let mut ended = run(admin.as_ref(), &mut known).await;
         if let Err(DriveError::Admin(error)) = &ended

@@ -1,5 +1,6 @@
 //! Which objects are about which bucket id, and which of them has the bucket. Two objects may come to record one id:
-//! adopted at the same moment, or restored from a backup. One of them has it, always the same one.
+//! restored from a backup, or adopted by two processes. One of them has it, always the same one. Within one process no two
+//! objects adopt a bucket at the same moment, and of two that go, one after the other, only one leaves it to the other.
 
 use std::{
     collections::HashMap,
@@ -12,10 +13,23 @@ use routewright_crds::GarageBucket;
 
 /// Objects by the bucket ids that they record or ask for. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Claims(Arc<Mutex<HashMap<String, Vec<Key>>>>);
+pub struct Claims(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    about: Mutex<HashMap<String, Vec<Key>>>,
+    /// Who is about to record an id, by the id, until the cache shows it.
+    taking: Mutex<HashMap<String, Key>>,
+    /// Who is being deleted and has left its bucket to another one, by uid; and to whom.
+    left: Mutex<HashMap<String, String>>,
+}
 
 /// Namespace and name.
 type Key = (String, String);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn key(bucket: &GarageBucket) -> Key {
     (bucket.namespace().unwrap_or_default(), bucket.name_any())
@@ -41,7 +55,43 @@ fn ids(bucket: &GarageBucket) -> impl Iterator<Item = &str> {
 
 impl Claims {
     fn map(&self) -> MutexGuard<'_, HashMap<String, Vec<Key>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.about)
+    }
+
+    /// Notes that this object is about to record `id`, unless another one is: that one.
+    pub fn take(&self, bucket: &GarageBucket, id: &str) -> Option<Key> {
+        let mut taking = lock(&self.0.taking);
+        match taking.get(id) {
+            Some(other) if *other != key(bucket) => Some(other.clone()),
+            _ => {
+                taking.insert(id.to_owned(), key(bucket));
+                None
+            }
+        }
+    }
+
+    /// It is not about to record anything, or has recorded it visibly.
+    pub fn untake(&self, bucket: &GarageBucket) {
+        let own = key(bucket);
+        lock(&self.0.taking).retain(|_, taker| *taker != own);
+    }
+
+    /// To whom this object, which is being deleted, leaves its bucket by the word of `holder`: for good, once that was
+    /// said. `holder` is told whom it must not name: who has left the bucket itself.
+    pub fn leaving(
+        &self,
+        bucket: &GarageBucket,
+        holder: impl FnOnce(&dyn Fn(&GarageBucket) -> bool) -> Option<String>,
+    ) -> Option<String> {
+        let uid = |bucket: &GarageBucket| bucket.metadata.uid.clone().unwrap_or_default();
+        // Held meanwhile: of two that ask at once one is answered after the other.
+        let mut left = lock(&self.0.left);
+        if let Some(to) = left.get(&uid(bucket)) {
+            return Some(to.clone());
+        }
+        let to = holder(&|other| left.contains_key(&uid(other)))?;
+        left.insert(uid(bucket), to.clone());
+        Some(to)
     }
 
     fn remove(&self, bucket: &GarageBucket) {
@@ -89,10 +139,14 @@ impl Claims {
                     wake(&claims, old);
                 }
                 claims.add(new);
+                // It is in the index now, or is not about that id any more.
+                claims.untake(new);
                 wake(&claims, new);
             }
             Change::Deleted { old } => {
                 claims.remove(old);
+                claims.untake(old);
+                lock(&claims.0.left).remove(old.metadata.uid.as_deref().unwrap_or_default());
                 wake(&claims, old);
             }
             Change::Stopped => claims.map().clear(),
@@ -232,5 +286,59 @@ mod tests {
         assert_eq!(claims.others(&one), []);
         tell(&Change::Stopped);
         assert!(claims.map().is_empty());
+    }
+
+    #[test]
+    fn who_is_about_to_record_an_id_keeps_others_from_it_until_that_shows() {
+        let claims = Claims::default();
+        let tell = claims.listener(&Triggers::default());
+        let (one, two) = (
+            bucket("one", 2020, false, false),
+            bucket("two", 2021, false, false),
+        );
+        assert_eq!(claims.take(&one, ID), None);
+        assert_eq!(claims.take(&one, ID), None, "its own note is no hindrance");
+        let first = Some(("team".to_owned(), "one".to_owned()));
+        assert_eq!(claims.take(&two, ID), first);
+        // what does not concern the id, such as an annotation, changes nothing
+        tell(&Change::Applied {
+            old: Some(one.clone()),
+            new: one.clone(),
+        });
+        assert_eq!(claims.take(&two, ID), first);
+        tell(&Change::Applied {
+            old: Some(one),
+            new: bucket("one", 2020, true, false),
+        });
+        assert_eq!(claims.take(&two, ID), None, "the index says it from now on");
+    }
+
+    #[test]
+    fn of_two_that_go_one_leaves_the_bucket_and_never_both() {
+        for first in [0, 1] {
+            let claims = Claims::default();
+            let all = [bucket("one", 2020, true, true), bucket("two", 2021, true, true)];
+            // whoever asks first is told that the other one lives; the cache lags
+            let leaves = |who: usize, other: &str| {
+                let has_left = |gone: &dyn Fn(&GarageBucket) -> bool| {
+                    all.iter()
+                        .any(|b| b.name_any() == other && gone(b))
+                        .then(|| other.to_owned())
+                };
+                claims.leaving(&all[who], |gone| match has_left(gone) {
+                    Some(_) => None,
+                    None => Some(other.to_owned()),
+                })
+            };
+            let names = ["one", "two"];
+            let second = 1 - first;
+            assert_eq!(leaves(first, names[second]).as_deref(), Some(names[second]));
+            assert_eq!(leaves(second, names[first]), None, "it is the last one");
+            assert_eq!(
+                leaves(first, names[second]).as_deref(),
+                Some(names[second]),
+                "for good"
+            );
+        }
     }
 }

@@ -18,6 +18,7 @@ use super::{
     bucket_controller::{self, BucketPlanner, Drive, wants_finalizer},
     claims::Claims,
     cluster_controller::{self, ClusterPlanner, Probe, on_target},
+    rivals::Rivals,
 };
 use crate::{
     childless,
@@ -66,9 +67,10 @@ pub fn add(
             caches.namespaces.listen(on_namespace(caches, &triggers)),
         ]);
     }
-    let planner = BucketPlanner::new(Arc::new(caches.clone()), caches.buckets.clone(), claims);
+    let rivals = Rivals::new(Arc::new(caches.clone()), caches.buckets.clone(), claims);
+    let planner = BucketPlanner::new(Arc::new(caches.clone()), rivals.clone());
     let external = External {
-        effects: Arc::new(Drive::new(access.clone())),
+        effects: Arc::new(Drive::new(access.clone(), rivals)),
         finalizer: bucket_controller::FINALIZER.into(),
         wanted: wants_finalizer as fn(&GarageBucket) -> bool,
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),

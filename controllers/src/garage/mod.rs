@@ -7,7 +7,8 @@
 //! * [`testing`] is a Garage in memory, with faults and kill points.
 //!
 //! * [`follow`] finds the cluster whose spec says where the Admin API is; [`access`] finds endpoint and token of a cluster's Admin API.
-//! * [`claims`] says which object has a bucket that several record; [`creations`] remembers what was not answered.
+//! * [`claims`] says which object has a bucket that several record, and [`rivals`] asks it; [`creations`] remembers what was
+//!   not answered.
 //! * [`bucket_controller`], [`cluster_controller`] and [`controllers`] join them with the framework.
 //!
 //! What has to be written on the owner goes through
@@ -23,5 +24,6 @@ pub mod controllers;
 pub mod creations;
 pub mod follow;
 pub mod handle;
+pub mod rivals;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

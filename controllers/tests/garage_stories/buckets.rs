@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use routewright::garage::admin::{BucketQuotas, WebsiteDocuments};
+use reconcile_kit::testing::{Fault, Matcher, Times};
+use routewright::garage::admin::{BucketQuotas, GarageAdmin as _, WebsiteDocuments};
 use serde_json::{Value, json};
 
 use super::{support::*, world::*};
@@ -461,6 +462,89 @@ async fn the_younger_of_two_goes_without_the_bucket_and_both_go_with_it() {
         assert_eq!(story.server.get("GarageBucket", "web", "blog").is_none(), both);
         assert_eq!(world.buckets().await.is_empty(), both);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_is_adopted_twice_at_once_is_worked_at_by_one_object_only() {
+    // Whose record lands first is chance: none is slow, or the one of either is.
+    for slow in [None, Some("blog"), Some("second")] {
+        // Given a bucket that nobody has
+        let world = World::new();
+        let mut story = world.story([token(TOKEN), handle()]).await;
+        story.settle().await;
+        let id = world.garage.create_bucket("shared").await.unwrap().id;
+        world.calls();
+        if let Some(name) = slow {
+            let record = Matcher::writes()
+                .user(OPERATOR)
+                .resource("garagebuckets/status")
+                .name(name);
+            story
+                .server
+                .fault(record, Fault::Delay(Duration::from_millis(500)), Times::Count(1));
+        }
+        // when two objects reach for it in the same moment
+        for name in ["blog", "second"] {
+            let mut bucket = blog_with(json!({"bucketId": id.as_str(), "globalAlias": name}));
+            bucket["metadata"]["name"] = json!(name);
+            put(&story.server, bucket);
+        }
+        story.pass(Duration::from_secs(400)).await;
+        // then one of them has it, the other is told so and has left no trace on it
+        let says = |name: &str| ready_of(story.server.get("GarageBucket", "web", name).as_ref());
+        let has = |name: &&str| says(name).starts_with("True/BucketReady: ");
+        let (winner, loser) = if has(&"blog") {
+            ("blog", "second")
+        } else {
+            ("second", "blog")
+        };
+        assert!(has(&winner), "{slow:?}: {}", says(winner));
+        assert!(
+            says(loser).starts_with("False/BucketClaimed: "),
+            "{slow:?}: {}",
+            says(loser)
+        );
+        let mut aliases = ["shared", winner];
+        aliases.sort_unstable();
+        assert_eq!(world.only().await.global_aliases, aliases, "{slow:?}");
+        let bound: Vec<String> = world.calls();
+        assert!(
+            !bound.iter().any(|c| c.contains(&format!("Alias {loser}"))),
+            "{slow:?}: {bound:?}"
+        );
+        // and when that one goes, the bucket stays, and its alias too
+        story.server.delete("GarageBucket", "web", loser);
+        story.pass(Duration::from_secs(60)).await;
+        assert_eq!(story.server.get("GarageBucket", "web", loser), None, "{slow:?}");
+        assert_eq!(world.only().await.global_aliases, aliases, "{slow:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_go_one_after_the_other_each_does_not_leave_the_bucket_to_the_other() {
+    // Given two objects that record one bucket, and the older one goes and leaves it to the younger
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    let id = world.only().await.id;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    second(&story, id.as_str(), json!({}));
+    story.settle().await;
+    let slow = Matcher::writes()
+        .user(OPERATOR)
+        .resource("garagebuckets")
+        .name("blog");
+    story
+        .server
+        .fault(slow, Fault::Delay(Duration::from_secs(3)), Times::Count(1));
+    delete(&story);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // when the younger one is deleted while the older is still seen on its way out
+    story.server.delete("GarageBucket", "web", "second");
+    story.pass(Duration::from_secs(400)).await;
+    // then the bucket goes with the last of them
+    assert_eq!(story.server.get("GarageBucket", "web", "blog"), None);
+    assert_eq!(story.server.get("GarageBucket", "web", "second"), None);
+    assert_eq!(world.buckets().await, Vec::<Vec<String>>::new());
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,11 @@ const STEP_LIMIT: usize = 32;
 /// object that the run was planned from, and by its uid.
 #[async_trait]
 pub trait OwnerPatch: Send + Sync {
+    /// Asked right before an id is recorded: another object (`namespace/name`) that has this bucket, or records it at this
+    /// moment. It keeps it.
+    fn claim(&self, _: &BucketId) -> Option<String> {
+        None
+    }
     /// Sets an annotation, or removes it.
     async fn persist_annotation(&self, key: &str, value: Option<&str>) -> Result<(), ReconcileError>;
     /// Sets status.bucketId.
@@ -103,6 +108,10 @@ pub async fn drive(
                 known.aliases = aliases;
             }
             Step::PersistBucketId { id } => {
+                if let Some(other) = owner.claim(&id) {
+                    known.claimed_by = Some(other);
+                    continue;
+                }
                 owner.persist_status_bucket_id(&id).await?;
                 known.bucket_id = Some(id.to_string());
                 // What was found under the reservation alias is what is recorded now.

@@ -30,6 +30,7 @@ use routewright::tyk::{
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+pub(crate) use super::tyk_objects::*;
 use super::{
     tyk::Ways,
     tyks::{Tyks, Where},
@@ -37,8 +38,6 @@ use super::{
 
 /// Who the operator is for the API server.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:routewright:routewright";
-/// Where the first Tyk is.
-pub(crate) const URL: &str = "http://tyk.tyk.svc:8080";
 /// Where another Tyk is.
 pub(crate) const OTHER: &str = "http://other.tyk.svc:8080";
 pub(crate) const NOTHING: [&str; 0] = [];
@@ -442,72 +441,6 @@ pub(crate) fn server() -> ApiServer {
         server.serve(def);
     }
     server
-}
-
-/// Credential, context, class, Gateway `infra/edge` and the Services `web` and `api` in `shop`.
-pub(crate) fn platform() -> Vec<Value> {
-    vec![
-        secret("credential"),
-        context("main", URL),
-        class("tyk", "main"),
-        gateway("edge", "tyk"),
-        service("tyk", "gateway"),
-        service("shop", "web"),
-        service("shop", "api"),
-    ]
-}
-
-/// A Secret with the credential; `s3cret-credential` must be seen nowhere.
-pub(crate) fn secret(name: &str) -> Value {
-    let bytes = k8s_openapi::ByteString(b"s3cret-credential".to_vec());
-    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "tyk", "name": name},
-           "type": "Opaque", "data": {"TYK_AUTH": bytes}})
-}
-
-pub(crate) fn context(name: &str, url: &str) -> Value {
-    json!({"apiVersion": "tyk.tyk.io/v1alpha1", "kind": "OperatorContext",
-           "metadata": {"namespace": "tyk", "name": name},
-           "spec": {"env": {"mode": "ce", "url": url, "org": "o1"}, "secretRef": {"name": "credential"},
-                    "dataPlane": {"serviceRef": {"name": "gateway"}, "tags": [name]}}})
-}
-
-pub(crate) fn class(name: &str, context: &str) -> Value {
-    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": name},
-           "spec": {"controllerName": "routewright.dev/tyk",
-                    "parametersRef": {"group": "tyk.tyk.io", "kind": "OperatorContext", "namespace": "tyk",
-                                      "name": context}}})
-}
-
-pub(crate) fn gateway(name: &str, class: &str) -> Value {
-    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-           "metadata": {"namespace": "infra", "name": name},
-           "spec": {"gatewayClassName": class, "listeners": [
-               {"name": "web", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}}}]}})
-}
-
-pub(crate) fn service(namespace: &str, name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
-           "spec": {"clusterIP": "10.0.0.9", "ports": [{"name": "http", "port": 80}]}})
-}
-
-/// Route `shop/r` on Gateway `infra/edge` for a.example.com with these paths.
-pub(crate) fn route(paths: &[&str]) -> Value {
-    route_named("r", "a.example.com", paths)
-}
-
-pub(crate) fn route_named(name: &str, host: &str, paths: &[&str]) -> Value {
-    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
-           "metadata": {"namespace": "shop", "name": name},
-           "spec": {"parentRefs": [{"name": "edge", "namespace": "infra"}], "hostnames": [host],
-                    "rules": paths.iter().map(|p| rule(p)).collect::<Vec<_>>()}})
-}
-
-pub(crate) fn rule(path: &str) -> Value {
-    json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": [{"name": "web", "port": 80}]})
-}
-
-pub(crate) fn paths(paths: &[&str]) -> Value {
-    json!({"spec": {"rules": paths.iter().map(|p| rule(p)).collect::<Vec<_>>()}})
 }
 
 /// The id of an API of `shop/r` on `infra/edge`.

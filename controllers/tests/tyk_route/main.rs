@@ -8,10 +8,14 @@
     clippy::print_stdout
 )]
 
+#[path = "../support/tyk_places.rs"]
+mod places;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tyk_gateway.rs"]
 mod tyk_gateway;
+#[path = "../support/tyk_objects.rs"]
+mod tyk_objects;
 
 mod bench;
 mod coexistence;
@@ -21,7 +25,6 @@ mod http;
 mod lifecycle;
 mod moving;
 mod pace;
-mod places;
 mod real;
 mod secrecy;
 mod table;

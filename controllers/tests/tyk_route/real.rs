@@ -29,10 +29,9 @@ use routewright_tyk_double::{Fault, Side};
 use serde_json::{Value, json};
 
 use super::{
-    bench::{self, OPERATOR, id, ids, paths, route, route_named, rule},
+    bench::{self, OPERATOR, id, ids, installed, paths, route, route_named, rule},
     places::{Kind, ORG, Place},
     support,
-    whole::installed,
 };
 
 /// A process: its own threads, so that it can be ended between any two of its steps.

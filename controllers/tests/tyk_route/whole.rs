@@ -7,7 +7,7 @@ use std::{
 
 use reconcile_kit::{
     runtime::{Metrics, leadership::Leadership},
-    testing::{ApiServer, Call, ResourceDef, Schema},
+    testing::{ApiServer, Call},
 };
 use routewright::{
     app::{App, Doors, Options},
@@ -22,61 +22,12 @@ use routewright::{
 use serde_json::{Value, json};
 
 use super::{
-    bench::{self, OPERATOR, URL, class, context, gateway, id, ids, paths, route, route_named, secret},
+    bench::{
+        self, OPERATOR, URL, class, context, gateway, id, ids, installed, paths, route, route_named, secret,
+    },
     support::{self, eventually},
     tyk::{Actors, Tyk},
 };
-
-const GROUP: &str = "gateway.networking.k8s.io";
-
-fn crd(kind: &str, plural: &str, version: &str, scope: &str) -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{GROUP}"),
-                     "annotations": {"gateway.networking.k8s.io/bundle-version": "v1.6.1"}},
-        "spec": {"group": GROUP, "scope": scope,
-            "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()},
-            "versions": [{"name": version, "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
-    })
-}
-
-/// The API server with everything installed, and the platform on it.
-pub(crate) fn installed() -> ApiServer {
-    let server = support::server(false);
-    server.namespace("tyk").namespace("infra").namespace("shop");
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    server.serve(
-        ResourceDef::custom("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
-            .without_status()
-            .with_schema(Schema::from_openapi(&open).open()),
-    );
-    for (crd, def) in [
-        (
-            crd("GatewayClass", "gatewayclasses", "v1", "Cluster"),
-            ResourceDef::gateway_class(),
-        ),
-        (
-            crd("Gateway", "gateways", "v1", "Namespaced"),
-            ResourceDef::gateway(),
-        ),
-        (
-            crd("HTTPRoute", "httproutes", "v1", "Namespaced"),
-            ResourceDef::http_route(),
-        ),
-        (
-            crd("ReferenceGrant", "referencegrants", "v1beta1", "Namespaced"),
-            ResourceDef::custom(GROUP, "v1beta1", "ReferenceGrant", "referencegrants").without_status(),
-        ),
-    ] {
-        server.create(crd);
-        server.serve(def);
-    }
-    for object in bench::platform() {
-        server.create(object);
-    }
-    server
-}
 
 struct Whole {
     server: ApiServer,

@@ -1,5 +1,14 @@
-//! Where routes find a Tyk over HTTP: the stand-in as gateway or Dashboard, or a Tyk Gateway that was given, behind the
+//! Where tests find a Tyk over HTTP: the stand-in as gateway or Dashboard, or a Tyk Gateway that was given, behind the
 //! stand-in as a front with its faults and stops. No assertion about the product.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
 
 use std::{
     collections::BTreeMap,
@@ -10,16 +19,16 @@ use std::{
 use routewright_tyk_double::{Double, Handle, Running};
 use serde_json::{Value, json};
 
-use super::tyk_gateway::{Given, Switches, TykGateway};
+use crate::tyk_gateway::{Given, Switches, TykGateway};
 
 /// What the Secret of the tests holds.
-pub(crate) const CREDENTIAL: &str = "s3cret-credential";
+pub const CREDENTIAL: &str = "s3cret-credential";
 /// Organisation of the tests.
-pub(crate) const ORG: &str = "o1";
+pub const ORG: &str = "o1";
 
 /// Which Tyk.
 #[derive(Clone)]
-pub(crate) enum Kind {
+pub enum Kind {
     Gateway,
     Dashboard,
     /// A real gateway; started when one is needed, used again by the same story.
@@ -37,14 +46,14 @@ impl fmt::Debug for Kind {
 }
 
 /// Real gateways that are started and not in use.
-pub(crate) struct Pool {
+pub struct Pool {
     given: Given,
     idle: Mutex<Vec<TykGateway>>,
 }
 
 impl Kind {
     /// A Tyk Gateway of the story's own, or a line that says why there is none.
-    pub(crate) fn given() -> Option<Self> {
+    pub fn given() -> Option<Self> {
         let given = Given::or_say()?;
         if matches!(given, Given::Url { .. }) {
             println!(
@@ -59,7 +68,7 @@ impl Kind {
     }
 
     /// Both kinds of stand-in, and a Tyk Gateway if one is given.
-    pub(crate) fn all() -> Vec<Self> {
+    pub fn all() -> Vec<Self> {
         let given = Self::given();
         [Self::Gateway, Self::Dashboard]
             .into_iter()
@@ -68,7 +77,7 @@ impl Kind {
     }
 
     /// `env.mode` of a context that leads there.
-    pub(crate) fn mode(&self) -> &'static str {
+    pub fn mode(&self) -> &'static str {
         match self {
             Self::Gateway | Self::Tyk(_) => "ce",
             Self::Dashboard => "pro",
@@ -76,7 +85,7 @@ impl Kind {
     }
 
     /// An empty Tyk.
-    pub(crate) async fn start(&self) -> Place {
+    pub async fn start(&self) -> Place {
         let (double, behind) = match self {
             Self::Gateway => (Double::gateway(), None),
             Self::Dashboard => (Double::dashboard(), None),
@@ -98,7 +107,7 @@ impl Kind {
 }
 
 /// A Tyk that answers.
-pub(crate) struct Place {
+pub struct Place {
     running: Running,
     behind: Option<(TykGateway, Arc<Pool>)>,
 }
@@ -116,7 +125,7 @@ impl Drop for Place {
 
 impl Place {
     /// Where faults are made, and what it was asked.
-    pub(crate) fn handle(&self) -> Handle {
+    pub fn handle(&self) -> Handle {
         self.running.handle()
     }
 
@@ -125,7 +134,7 @@ impl Place {
     }
 
     /// Documents as they are loaded, by id.
-    pub(crate) fn loaded(&self) -> BTreeMap<String, Value> {
+    pub fn loaded(&self) -> BTreeMap<String, Value> {
         match self.tyk() {
             Some(tyk) => tyk.documents(),
             None => self.handle().loaded(),
@@ -133,7 +142,7 @@ impl Place {
     }
 
     /// Documents as they were written; of a Tyk Gateway, as they are loaded.
-    pub(crate) fn files(&self) -> BTreeMap<String, Value> {
+    pub fn files(&self) -> BTreeMap<String, Value> {
         match self.tyk() {
             Some(tyk) => tyk.documents(),
             None => self.handle().files(),
@@ -141,7 +150,7 @@ impl Place {
     }
 
     /// How many certificates its store has.
-    pub(crate) fn certificates(&self) -> usize {
+    pub fn certificates(&self) -> usize {
         match self.tyk() {
             Some(tyk) => tyk.certificates(ORG).len(),
             None => self.handle().certificates().len(),
@@ -151,7 +160,7 @@ impl Place {
     // --- behind the operator's back ---
 
     /// Everything that was written is gone.
-    pub(crate) fn lose_files(&self) {
+    pub fn lose_files(&self) {
         match self.tyk() {
             Some(tyk) => tyk.empty(),
             None => self.handle().lose_files(),
@@ -159,7 +168,7 @@ impl Place {
     }
 
     /// Somebody puts a document there, which names its id, and it is loaded.
-    pub(crate) fn put(&self, document: Value) {
+    pub fn put(&self, document: Value) {
         match self.tyk() {
             Some(tyk) => {
                 tyk.post(&document);
@@ -170,7 +179,7 @@ impl Place {
     }
 
     /// Somebody gives a document another title.
-    pub(crate) fn retitle(&self, id: &str, title: &str) {
+    pub fn retitle(&self, id: &str, title: &str) {
         match self.tyk() {
             Some(tyk) => {
                 let mut document = tyk.documents()[id].clone();
@@ -183,7 +192,7 @@ impl Place {
     }
 
     /// Somebody removes a document.
-    pub(crate) fn remove(&self, id: &str) {
+    pub fn remove(&self, id: &str) {
         match self.tyk() {
             Some(tyk) => {
                 tyk.control("DELETE", &format!("/tyk/apis/oas/{id}"), b"");

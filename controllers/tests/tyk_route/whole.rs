@@ -246,6 +246,29 @@ async fn a_way_to_tyk_that_comes_back_wakes_whoever_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_credential_that_is_replaced_wakes_a_route_that_it_kept_from_going() {
+    let mut whole = Whole::begin([route(&["/a"])]).await;
+    whole.tyk.breaks(Some(TykErrorClass::Denied));
+    whole.server.delete("HTTPRoute", "shop", "r");
+    // long enough for a second look at the timer, which is minutes apart
+    whole.pass(Duration::from_secs(400)).await;
+    assert!(whole.server.get("HTTPRoute", "shop", "r").is_some());
+    assert_eq!(whole.events("DeletionFailed"), 1);
+    // when the credential is replaced, then nobody waits for a timer
+    whole.tyk.breaks(None);
+    let other = k8s_openapi::ByteString(b"another".to_vec());
+    whole.server.edit(
+        "Secret",
+        "tyk",
+        "credential",
+        json!({"data": {"TYK_AUTH": other}}),
+    );
+    whole.pass(Duration::from_secs(10)).await;
+    assert!(whole.server.get("HTTPRoute", "shop", "r").is_none());
+    assert_eq!(whole.tyk.ids(URL), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn everything_deleted_in_one_moment_in_any_order_leaves_no_api_and_no_finalizer_behind() {
     let all = [
         ("GatewayClass", "", "tyk"),

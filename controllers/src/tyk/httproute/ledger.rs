@@ -41,7 +41,7 @@ pub struct Ledger {
     notes: Vec<Note>,
     /// What happened once, to be told once.
     pub happened: Vec<Note>,
-    /// Contexts that must lead somewhere before this can end.
+    /// Contexts that must lead somewhere, or with another credential, before this can end.
     pub blocked_on: BTreeSet<Key>,
     failures: Vec<ErrorClass>,
     /// This process may not write any more.
@@ -219,6 +219,10 @@ impl Ledger {
                 Some(Trouble::Foreign { owner }) => foreign.push(format!("{id} belongs to {owner}")),
                 Some(Trouble::Failed(error)) => {
                     self.failed(error);
+                    // No timer is as good as the change that mends it.
+                    if matches!(error.class, TykErrorClass::Denied | TykErrorClass::NoConnection) {
+                        self.blocked_on.insert(place.context.clone());
+                    }
                     failed.push(error.message.clone());
                 }
                 Some(Trouble::NotLoaded | Trouble::Renamed { .. }) => {

@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -96,6 +97,8 @@ pub async fn on_a_socket(server: &ApiServer) -> SocketAddr {
 /// A running operator; killed with the test.
 pub struct Running {
     child: Child,
+    /// Reads what it logs: a pipe holds 64 KiB, and a full one would stop it.
+    reader: Option<JoinHandle<String>>,
     /// Where its probes are.
     pub probes: SocketAddr,
     /// Where its metrics are.
@@ -119,9 +122,16 @@ impl Running {
             .env("PROBE_ADDR", probes.to_string())
             .env("METRICS_ADDR", metrics.to_string())
             .envs(variables.iter().copied());
-        let child = c.stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = c.stderr(Stdio::piped()).spawn().unwrap();
+        let mut pipe = child.stderr.take().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
         Self {
             child,
+            reader: Some(reader),
             probes,
             metrics,
         }
@@ -136,11 +146,8 @@ impl Running {
     pub fn terminate(&mut self) -> (Option<i32>, String) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let mut text = String::new();
-        if let Some(mut pipe) = self.child.stderr.take() {
-            let _ = pipe.read_to_string(&mut text);
-        }
-        (self.child.wait().unwrap().code(), text)
+        let code = self.child.wait().unwrap().code();
+        (code, self.logged())
     }
 
     /// Waits until `/readyz?verbose` contains every part.
@@ -167,11 +174,14 @@ impl Running {
 
     pub fn log(&mut self) -> String {
         let _ = self.child.kill();
-        let mut text = String::new();
-        if let Some(mut pipe) = self.child.stderr.take() {
-            let _ = pipe.read_to_string(&mut text);
-        }
-        text
+        self.logged()
+    }
+
+    /// Its log, once, when it has ended.
+    fn logged(&mut self) -> String {
+        self.reader
+            .take()
+            .map_or_else(String::new, |reader| reader.join().unwrap())
     }
 }
 

@@ -132,3 +132,29 @@ pub fn rule(path: &str) -> Value {
 pub fn paths(paths: &[&str]) -> Value {
     json!({"spec": {"rules": paths.iter().map(|p| rule(p)).collect::<Vec<_>>()}})
 }
+
+/// An HTTPS listener of `infra/edge` for *.example.com beside the other one, with a certificate; its key, as PEM.
+pub fn serve_https(server: &ApiServer) -> String {
+    let made = rcgen::generate_simple_self_signed(["a.example.com".to_owned()]).unwrap();
+    let key = made.signing_key.serialize_pem();
+    let data = |text: &str| k8s_openapi::ByteString(text.as_bytes().to_vec());
+    server.create(
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"namespace": "infra", "name": "cert"},
+        "data": {"tls.crt": data(&made.cert.pem()), "tls.key": data(&key)}}),
+    );
+    let ports = json!({"spec": {"ports": [{"port": 80}, {"port": 443}]}});
+    server.edit("Service", "tyk", "gateway", ports);
+    let listeners = json!([
+        {"name": "web", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}}},
+        {"name": "tls", "protocol": "HTTPS", "port": 443, "hostname": "*.example.com",
+         "allowedRoutes": {"namespaces": {"from": "All"}}, "tls": {"certificateRefs": [{"name": "cert"}]}},
+    ]);
+    server.edit(
+        "Gateway",
+        "infra",
+        "edge",
+        json!({"spec": {"listeners": listeners}}),
+    );
+    key
+}

@@ -157,34 +157,9 @@ async fn what_tyk_lost_and_got_back_is_an_event() {
     assert_eq!(bench.tyk.ids(URL), ids(&["/a"]));
 }
 
-/// An HTTPS listener of `infra/edge` for a.example.com, with a certificate.
-fn with_https(bench: &Bench) {
-    let made = rcgen::generate_simple_self_signed(["a.example.com".to_owned()]).unwrap();
-    let data = |text: String| k8s_openapi::ByteString(text.into_bytes());
-    bench.server.create(
-        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {"namespace": "infra", "name": "cert"},
-        "data": {"tls.crt": data(made.cert.pem()), "tls.key": data(made.signing_key.serialize_pem())}}),
-    );
-    bench.server.edit("Gateway", "infra", "edge", json!({"spec": {"listeners": [
-        {"name": "web", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}}},
-        {"name": "tls", "protocol": "HTTPS", "port": 80, "hostname": "*.example.com",
-         "allowedRoutes": {"namespaces": {"from": "All"}}, "tls": {"certificateRefs": [{"name": "cert"}]}}]}}));
-    bench.server.edit(
-        "Service",
-        "tyk",
-        "gateway",
-        json!({"spec": {"ports": [{"port": 80}, {"port": 443}]}}),
-    );
-    bench.server.edit("Gateway", "infra", "edge", json!({"spec": {"listeners": [
-        {"name": "web", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}}},
-        {"name": "tls", "protocol": "HTTPS", "port": 443, "hostname": "*.example.com",
-         "allowedRoutes": {"namespaces": {"from": "All"}}, "tls": {"certificateRefs": [{"name": "cert"}]}}]}}));
-}
-
 async fn a_certificate_goes_into_the_store_before_the_api_that_names_it_and_stays_there(place: Where) {
     let mut bench = Bench::at(&place).await;
-    with_https(&bench);
+    serve_https(&bench.server);
     bench.server.create(route(&["/a"]));
     bench.settle().await;
     let writes = bench.tyk.writes();
@@ -208,7 +183,7 @@ async fn a_certificate_goes_into_the_store_before_the_api_that_names_it_and_stay
 
 async fn cert_upload_failed_is_an_event_and_the_api_is_written_all_the_same(place: Where) {
     let mut bench = Bench::at(&place).await;
-    with_https(&bench);
+    serve_https(&bench.server);
     bench.tyk.refuse_certificates(true);
     bench.server.create(route(&["/a"]));
     bench.settle().await;

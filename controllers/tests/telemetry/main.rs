@@ -4,116 +4,36 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing
+    clippy::indexing_slicing,
+    clippy::print_stdout
 )]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use opentelemetry_proto::tonic::{
-    collector::trace::v1::{
-        ExportTraceServiceRequest, ExportTraceServiceResponse,
-        trace_service_server::{TraceService, TraceServiceServer},
-    },
-    common::v1::{KeyValue, any_value::Value as Any},
-    trace::v1::{Span, span::SpanKind},
-};
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use reconcile_kit::testing::{ApiServer, Verb};
 use serde_json::{Value, json};
-use tonic::{
-    Request, Response, Status,
-    transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
-};
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 
-#[path = "support/process.rs"]
+mod collector;
+#[path = "../support/tyk_places.rs"]
+mod places;
+#[path = "../support/process.rs"]
 mod process;
+#[path = "../support/mod.rs"]
+mod support;
+mod tyk;
+#[path = "../support/tyk_gateway.rs"]
+mod tyk_gateway;
+#[path = "../support/tyk_objects.rs"]
+mod tyk_objects;
 
+use collector::{Collector, attributes, hex, nowhere};
 use process::{Folder, LIMIT, Running, on_a_socket};
-
-// --- a collector -------------------------------------------------------------------------------------------------------
-
-/// What was received.
-#[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Received>>);
-
-#[derive(Default)]
-struct Received {
-    spans: Vec<Span>,
-    /// Attributes of whoever sent.
-    resource: BTreeMap<String, String>,
-    /// Header `x-tenant` of the last request.
-    tenant: Option<String>,
-}
-
-#[tonic::async_trait]
-impl TraceService for Collector {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let mut received = self.0.lock().unwrap();
-        let tenant = request.metadata().get("x-tenant");
-        received.tenant = tenant.map(|value| value.to_str().unwrap().to_owned());
-        for batch in request.into_inner().resource_spans {
-            received.resource = attributes(&batch.resource.unwrap_or_default().attributes);
-            let spans = batch.scope_spans.into_iter().flat_map(|scope| scope.spans);
-            received.spans.extend(spans);
-        }
-        Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
-
-impl Collector {
-    /// Listens at this address until the runtime ends.
-    fn listen(&self, address: SocketAddr) -> SocketAddr {
-        self.listen_as(address, Server::builder())
-    }
-
-    fn listen_as(&self, address: SocketAddr, mut server: Server) -> SocketAddr {
-        let incoming = TcpIncoming::bind(address).unwrap();
-        let address = incoming.local_addr().unwrap();
-        let service = TraceServiceServer::new(self.clone());
-        tokio::spawn(server.add_service(service).serve_with_incoming(incoming));
-        address
-    }
-
-    fn spans(&self) -> Vec<Span> {
-        self.0.lock().unwrap().spans.clone()
-    }
-
-    /// Ends of reconciles.
-    fn reconciles(&self) -> Vec<Span> {
-        let mut spans = self.spans();
-        spans.retain(|span| span.name == "reconcile");
-        spans
-    }
-}
-
-fn attributes(list: &[KeyValue]) -> BTreeMap<String, String> {
-    let text = |value: &KeyValue| match value.value.as_ref().and_then(|v| v.value.as_ref()) {
-        Some(Any::StringValue(text)) => text.clone(),
-        Some(Any::IntValue(number)) => number.to_string(),
-        other => format!("{other:?}"),
-    };
-    let map: BTreeMap<String, String> = list
-        .iter()
-        .map(|value| (value.key.clone(), text(value)))
-        .collect();
-    assert_eq!(map.len(), list.len(), "an attribute is there twice: {list:?}");
-    map
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn nowhere() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
 
 // --- a cluster ---------------------------------------------------------------------------------------------------------
 

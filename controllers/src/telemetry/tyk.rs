@@ -43,6 +43,15 @@ struct DriftLabel {
     drift: &'static str,
 }
 
+/// Labels of an orphan.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OrphanLabel {
+    /// `ce` or `pro`.
+    mode: &'static str,
+    /// `forgotten`: its route went without it. `swept`: a list showed it.
+    found: &'static str,
+}
+
 /// Labels of a state.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StateLabel {
@@ -65,6 +74,7 @@ pub struct TykMeter {
     requests: Family<RequestLabel, Counter>,
     changes: Family<ChangeLabel, Counter>,
     drifts: Family<DriftLabel, Counter>,
+    orphans: Family<OrphanLabel, Counter>,
     apis: Family<StateLabel, Gauge>,
     connections: Family<StateLabel, Gauge>,
     reloads: Histogram,
@@ -78,6 +88,7 @@ impl Default for TykMeter {
             requests: Family::default(),
             changes: Family::default(),
             drifts: Family::default(),
+            orphans: Family::default(),
             apis: Family::default(),
             connections: Family::default(),
             // 10 ms to 41 s
@@ -107,6 +118,11 @@ impl TykMeter {
                 "tyk_drifts",
                 "Documents in Tyk that were found otherwise than written",
                 this.drifts.clone(),
+            );
+            r.register(
+                "tyk_orphans",
+                "APIs that were removed from Tyk because their HTTPRoute is gone",
+                this.orphans.clone(),
             );
             r.register("tyk_apis", "APIs in Tyk by how they stand", this.apis.clone());
             r.register(
@@ -142,6 +158,12 @@ impl TykMeter {
     pub(crate) fn drifted(&self, mode: Mode, drift: &'static str) {
         let mode = label(mode);
         self.drifts.get_or_create(&DriftLabel { mode, drift }).inc();
+    }
+
+    /// One API without a route was removed.
+    pub(crate) fn orphan(&self, mode: Mode, found: &'static str) {
+        let mode = label(mode);
+        self.orphans.get_or_create(&OrphanLabel { mode, found }).inc();
     }
 
     /// A reload took so long.

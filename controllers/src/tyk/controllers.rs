@@ -253,6 +253,11 @@ fn routes(
     let wake = triggers.clone();
     let drifted: Drifted = Arc::new(move |key| wake.push_name(Some(&key.namespace), &key.name));
     let Reach { sync, contexts } = reach(ground, drifted);
+    sync.ask(Arc::new(planner::Present {
+        world: world.clone(),
+        controller: options.settings.controller_name.clone(),
+    }));
+    let (swept, sweeping) = (world.clone(), Arc::clone(&sync));
     let known: Arc<dyn Known> = Arc::new(world.clone());
     let events = KubeEvents::new(
         ground.client.clone(),
@@ -282,15 +287,30 @@ fn routes(
         forget(namespace, name);
         drive.forget(&Key::new(namespace, name));
     });
-    let unit = unit(
+    let adjust = move |spec: &mut ControllerSpec<WatchedRoute>| {
+        let (world, sync) = (swept.clone(), Arc::clone(&sweeping));
+        let begins = async move {
+            world.ready().await;
+            // Also a Tyk that no route leads to may have what a route left there.
+            world
+                .connections()
+                .iter()
+                .for_each(|connection| sync.sweep(connection));
+        };
+        spec.waits = vec![begins.boxed()];
+    };
+    let warm = caches.routes.clone();
+    let (stack, objects) = (parts.stack_with(external), &caches.routes);
+    let unit = childless::unit(
         ground,
         RoutePlanner::NAME,
-        &caches.routes,
+        objects,
         triggers,
-        parts.stack_with(external),
+        stack,
         forget,
-        Some(world),
-    );
+        adjust,
+    )
+    .warm(move || vec![warm.start()]);
     ground
         .supervisor
         .add(unit.features(&[FEATURE]).requires(&REQUIRED));

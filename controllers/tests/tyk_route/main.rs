@@ -24,6 +24,7 @@ mod deletion;
 mod http;
 mod lifecycle;
 mod moving;
+mod orphans;
 mod pace;
 mod real;
 mod secrecy;

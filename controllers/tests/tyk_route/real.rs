@@ -88,6 +88,7 @@ fn operator(server: &ApiServer, kind: &Kind) -> App {
             Kind::Tyk(_) => Settings::default().settle,
             Kind::Gateway | Kind::Dashboard => vec![Duration::from_millis(20); 3],
         },
+        sweep_after: Duration::from_millis(500),
         ..Settings::default()
     };
     let reach = move |ground: &Ground, drifted| {
@@ -114,10 +115,10 @@ fn operator(server: &ApiServer, kind: &Kind) -> App {
     App::start_with(client, Leadership::always(), Metrics::default(), &options, doors).unwrap()
 }
 
-struct Real {
-    kind: Kind,
-    server: ApiServer,
-    tyk: Place,
+pub(crate) struct Real {
+    pub(crate) kind: Kind,
+    pub(crate) server: ApiServer,
+    pub(crate) tyk: Place,
     process: Option<Process>,
     mark: Mark,
 }
@@ -130,7 +131,7 @@ fn context(kind: &Kind, url: &str) -> Value {
 }
 
 impl Real {
-    async fn begin(kind: &Kind, routes: impl IntoIterator<Item = Value>) -> Self {
+    pub(crate) async fn begin(kind: &Kind, routes: impl IntoIterator<Item = Value>) -> Self {
         let tyk = kind.start().await;
         let server = installed();
         server.delete("OperatorContext", "tyk", "main");
@@ -151,11 +152,11 @@ impl Real {
         real
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.take().unwrap().kill();
     }
 
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.process = Some(Process::start(&self.server, &self.kind));
     }
 
@@ -164,7 +165,7 @@ impl Real {
     }
 
     /// Waits until neither side was written to for a while; the operator's writes to Kubernetes, events aside.
-    async fn quiet(&mut self) -> Vec<String> {
+    pub(crate) async fn quiet(&mut self) -> Vec<String> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let (mut seen, mut since) = ((usize::MAX, 0), Instant::now());
         loop {
@@ -186,7 +187,7 @@ impl Real {
         }
     }
 
-    async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !wanted(self) {
             let tyk = self.tyk.handle();
@@ -202,7 +203,7 @@ impl Real {
         }
     }
 
-    fn route(&self) -> Option<Value> {
+    pub(crate) fn route(&self) -> Option<Value> {
         self.server.get("HTTPRoute", "shop", "r")
     }
 
@@ -216,11 +217,11 @@ impl Real {
     }
 
     /// Ids of what Tyk holds and serves.
-    fn loaded(&self) -> Vec<String> {
+    pub(crate) fn loaded(&self) -> Vec<String> {
         self.tyk.loaded().into_keys().collect()
     }
 
-    fn stands(&self, paths: &[&str]) -> bool {
+    pub(crate) fn stands(&self, paths: &[&str]) -> bool {
         let count = match paths.len() {
             1 => "1 API".to_owned(),
             n => format!("{n} APIs"),
@@ -232,12 +233,12 @@ impl Real {
             && self.loaded() == ids(paths)
     }
 
-    fn event(&self, reason: &str) -> usize {
+    pub(crate) fn event(&self, reason: &str) -> usize {
         let events = self.server.list("Event", "");
         events.iter().filter(|event| event["reason"] == reason).count()
     }
 
-    fn edit(&self, change: Value) {
+    pub(crate) fn edit(&self, change: Value) {
         self.server.edit("HTTPRoute", "shop", "r", change);
     }
 }

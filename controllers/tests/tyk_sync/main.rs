@@ -12,6 +12,7 @@ mod certificates;
 mod crash;
 mod faults;
 mod life;
+mod orphans;
 mod real;
 mod stage;
 #[path = "../support/tyk_gateway.rs"]

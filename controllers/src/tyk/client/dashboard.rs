@@ -3,18 +3,20 @@
 
 use async_trait::async_trait;
 use reqwest::{Method, header::AUTHORIZATION};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     super::{translate::EXTENSION, translate::stamp::HASH, verdict::Mode},
-    Bundle, StoredCertificate, TykApi, TykError,
+    Bundle, Listed, Signed, StoredCertificate, TykApi, TykError,
     TykErrorClass::{Failing, Refused},
     gateway::{bad_certificate, document, missing, stored, uploaded},
-    http::{Access, Answer, Call, Deadline, Http, MayWrite, Pools},
+    http::{Access, Answer, Call, Deadline, Http, LIST, MayWrite, Pools},
 };
 use crate::telemetry::tyk::TykMeter;
 
 const APIS: &str = "/api/apis/oas";
+const ALL: &str = "/api/apis";
 const CERTIFICATES: &str = "/api/certs";
 
 /// A client of a Dashboard, for the organisation of its user.
@@ -169,6 +171,24 @@ fn carried(wanted: &Value, found: &Value) -> Value {
     whole
 }
 
+/// What is read of a list.
+#[derive(Deserialize)]
+struct Page {
+    apis: Option<Vec<Entry>>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "api_definition")]
+    definition: Option<Definition>,
+}
+
+#[derive(Deserialize)]
+struct Definition {
+    #[serde(rename = "api_id")]
+    id: Option<String>,
+}
+
 #[async_trait]
 impl TykApi for Dashboard {
     fn mode(&self) -> Mode {
@@ -177,6 +197,26 @@ impl TykApi for Dashboard {
 
     async fn get(&self, id: &str) -> Result<Option<Value>, TykError> {
         self.fetch(id, self.http.deadline()).await
+    }
+
+    async fn list(&self) -> Result<Vec<Listed>, TykError> {
+        // Page -2 is everything. It shows the definitions behind the documents, which have no owner key.
+        let mut call = Call::new("list", Method::GET, ALL).query(&[("p", "-2")]);
+        (call.long, call.most) = (true, Some(LIST));
+        let answer = self.http.call(&call, self.http.deadline()).await?;
+        if !answer.ok() {
+            return Err(self.http.refused(&call, &answer));
+        }
+        let page: Page = serde_json::from_slice(&answer.body)
+            .map_err(|_| self.http.error(Failing, &call, "the answer is no list of APIs"))?;
+        let apis = page.apis.into_iter().flatten();
+        Ok(apis
+            .filter_map(|api| api.definition?.id)
+            .map(|id| Listed {
+                id,
+                signed: Signed::NotShown,
+            })
+            .collect())
     }
 
     async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {

@@ -3,13 +3,17 @@
 
 use async_trait::async_trait;
 use reqwest::{Method, header::HeaderName};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    super::verdict::Mode,
-    Bundle, StoredCertificate, TykApi, TykError,
+    super::{
+        translate::{Owner, stamp::OWNER},
+        verdict::Mode,
+    },
+    Bundle, Listed, Signed, StoredCertificate, TykApi, TykError,
     TykErrorClass::{Failing, Refused},
-    http::{Access, Answer, Call, Deadline, Http, MayWrite, Pools},
+    http::{Access, Answer, Call, Deadline, Http, LIST, MayWrite, Pools},
 };
 use crate::telemetry::tyk::TykMeter;
 
@@ -99,6 +103,35 @@ pub(super) fn document(http: &Http, call: &Call<'_>, answer: &Answer) -> Result<
     Err(http.answered(Failing, call, answer, "; this is no Tyk OAS document"))
 }
 
+/// What is read of each document of a list.
+#[derive(Deserialize)]
+struct Shown {
+    #[serde(rename = "x-routewright-owner")]
+    owner: Option<Value>,
+    #[serde(rename = "x-tyk-api-gateway")]
+    extension: Option<Extension>,
+}
+
+#[derive(Deserialize)]
+struct Extension {
+    info: Option<Info>,
+}
+
+#[derive(Deserialize)]
+struct Info {
+    id: Option<String>,
+}
+
+impl Shown {
+    fn listed(self) -> Option<Listed> {
+        let id = self.extension?.info?.id?;
+        let document = self.owner.map(|owner| Value::from_iter([(OWNER, owner)]));
+        let owner = document.and_then(|document| Owner::of(&document));
+        let signed = owner.map_or(Signed::Not, Signed::By);
+        Some(Listed { id, signed })
+    }
+}
+
 #[async_trait]
 impl TykApi for Gateway {
     fn mode(&self) -> Mode {
@@ -115,6 +148,22 @@ impl TykApi for Gateway {
             return Ok(None);
         }
         Err(self.http.refused(&call, &answer))
+    }
+
+    async fn list(&self) -> Result<Vec<Listed>, TykError> {
+        let mut call = Call::new("list", Method::GET, APIS);
+        (call.long, call.most) = (true, Some(LIST));
+        let answer = self.http.call(&call, self.http.deadline()).await?;
+        if !answer.ok() {
+            return Err(self.http.refused(&call, &answer));
+        }
+        // Go writes an empty list that was never made as null.
+        let shown: Option<Vec<Shown>> = serde_json::from_slice(&answer.body).map_err(|_| {
+            self.http
+                .error(Failing, &call, "the answer is no list of Tyk OAS documents")
+        })?;
+        let shown = shown.into_iter().flatten();
+        Ok(shown.filter_map(Shown::listed).collect())
     }
 
     async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {

@@ -58,6 +58,9 @@ const TEXT: usize = 300;
 /// More places than any installation has; a leak of contexts must not become one of connections.
 const PLACES: usize = 64;
 
+/// The largest list that is read, in bytes: ten thousand documents, and only their ids and owners are kept of it.
+pub(super) const LIST: usize = 128 * 1024 * 1024;
+
 /// Connections by place and trust. One for the process.
 pub struct Pools {
     extra_ca: Vec<Certificate>,
@@ -166,6 +169,8 @@ pub(super) struct Call<'a> {
     pub(super) writes: bool,
     /// It may take as long as the whole operation.
     pub(super) long: bool,
+    /// The largest answer that is read instead of [`Limits::body`].
+    pub(super) most: Option<usize>,
     /// Repeating it after an answer that did not come, or a 5xx, does no harm.
     pub(super) repeat: bool,
     /// A 5xx with this text is an answer, not a failure.
@@ -182,6 +187,7 @@ impl<'a> Call<'a> {
             query: &[],
             body: None,
             long: false,
+            most: None,
             repeat: true,
             answer: None,
         }
@@ -363,11 +369,12 @@ impl Http {
             .and_then(|value| value.to_str().ok())
             .unwrap_or("nowhere")
             .to_owned();
+        let most = call.most.unwrap_or(self.limits.body);
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
-            if body.len() + chunk.len() > self.limits.body {
+            if body.len() + chunk.len() > most {
                 self.meter.request(self.mode, call.verb, status.as_u16());
-                let detail = format!("the answer is over {} bytes", self.limits.body);
+                let detail = format!("the answer is over {most} bytes");
                 return Err((self.error(Refused, call, &detail), None));
             }
             body.extend_from_slice(&chunk);

@@ -9,7 +9,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::verdict::Mode;
+use super::{translate::Owner, verdict::Mode};
 
 pub mod connect;
 pub mod dashboard;
@@ -21,6 +21,26 @@ pub mod http;
 pub struct StoredCertificate {
     /// The private key is there too: only then can the certificate be served.
     pub has_private: bool,
+}
+
+/// Whose a document is, as far as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signed {
+    /// This owner's.
+    By(Owner),
+    /// It has no owner of ours.
+    Not,
+    /// A list does not say; the document itself does.
+    NotShown,
+}
+
+/// A document in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its id.
+    pub id: String,
+    /// Its owner.
+    pub signed: Signed,
 }
 
 /// Certificate chain and private key as PEM, to be uploaded. Not shown by `Debug`.
@@ -97,6 +117,10 @@ pub trait TykApi: Send + Sync + 'static {
     /// The document as Tyk holds it; `None` if it holds none under this id. On the open-source gateway: what is *loaded*,
     /// so that a write shows after the next [`TykApi::reload`] only.
     async fn get(&self, id: &str) -> Result<Option<Value>, TykError>;
+
+    /// Every document that there is, in one request. On the open-source gateway: what is loaded, with owners; the
+    /// Dashboard lists ids alone.
+    async fn list(&self) -> Result<Vec<Listed>, TykError>;
 
     /// Creates the document or replaces the one with its id. `exists`: whether a GET has just shown one (the Dashboard
     /// creates by POST and updates by PUT; the gateway does both by POST). After an ambiguous failure the implementation

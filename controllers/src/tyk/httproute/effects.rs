@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::{
     intent::{Intent, Leftover, Task, intent},
     ledger::Ledger,
-    memory::tyk,
+    memory::{Memory, Place, tyk},
     names,
     planner::{Finding, Known, RoutePlanner, Said, Work},
 };
@@ -130,6 +130,41 @@ impl Drive {
             class,
             retry: delay(class, failures).map(|wait| jittered(wait, (route, failures))),
         }
+    }
+
+    /// What the route remembers, and what is known to stand though nothing on the route says so any more: whoever writes a
+    /// route whole, or takes the annotation away, does not leave its APIs behind. What nothing leads to any more is not
+    /// taken up again: whoever took that out of the annotation wants it left there.
+    async fn recalled(&self, work: &Work) -> Memory {
+        let mut memory = work.memory.clone();
+        for (connection, ids) in self.sync.known(&work.owner.route) {
+            let there = tyk(&connection);
+            let made = &work.wanted.made;
+            let wanted = |id: &String| {
+                made.iter()
+                    .any(|made| made.id == *id && tyk(&made.connection) == there)
+            };
+            let forgotten: Vec<String> = ids
+                .into_iter()
+                .filter(|id| !memory.knows(&there, id) && !wanted(id))
+                .collect();
+            if forgotten.is_empty() {
+                continue;
+            }
+            let led = made.iter().any(|made| tyk(&made.connection) == there);
+            let today = match led {
+                true => Some(connection),
+                false => self.connection(&connection.context).await.ok(),
+            };
+            let Some(today) = today.filter(|today| tyk(today) == there) else {
+                continue;
+            };
+            let place = Place::of(&today);
+            for id in forgotten {
+                memory.add(&place, id);
+            }
+        }
+        memory
     }
 
     async fn task(&self, work: &Work, intent: &Intent, task: &Task) -> Done {
@@ -261,7 +296,9 @@ impl Effects<RoutePlanner> for Drive {
             return Ok(settled);
         };
         let key = &work.owner.route;
-        let intent = intent(&work.wanted, work.memory.clone());
+        let memory = self.recalled(work).await;
+        let remembered = !memory.is_empty();
+        let intent = intent(&work.wanted, memory);
         let controller = &work.owner.controller;
         let annotation = names::annotation(controller);
         let mut noted = Noted {
@@ -305,7 +342,7 @@ impl Effects<RoutePlanner> for Drive {
         } else {
             noted.note(ledger.memory.text()).await?;
         }
-        if nothing_left && !work.memory.is_empty() {
+        if nothing_left && remembered {
             self.sync.forget(key);
         }
         self.world.failing(key, ledger.failing());

@@ -17,7 +17,7 @@ use crate::tyk::{
 pub const MOST: usize = 2_048;
 
 /// What all ids begin with, and the annotation leaves out.
-const PREFIX: &str = "gwapi-";
+const PREFIX: &str = crate::tyk::translate::ID;
 
 /// A Tyk, and the context that leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -119,6 +119,12 @@ impl Memory {
     /// Whether an id is remembered at a place.
     pub fn has(&self, place: &Place, id: &str) -> bool {
         self.0.get(place).is_some_and(|ids| ids.contains(id))
+    }
+
+    /// Whether an id is remembered at a Tyk, under whatever context.
+    pub fn knows(&self, tyk: &str, id: &str) -> bool {
+        let mut places = self.0.iter();
+        places.any(|(place, ids)| place.tyk == tyk && ids.contains(id))
     }
 
     /// Remembers an id; whether it is new.

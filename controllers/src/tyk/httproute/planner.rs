@@ -21,6 +21,7 @@ use super::{
 use crate::tyk::{
     Settings,
     objects::{Key, route::ParentRef},
+    sync::Routes,
     translate::Owner,
     verdict::{Notice, ParentVerdict, RouteVerdict},
     world::{Answer, WatchedRoute, World},
@@ -56,6 +57,23 @@ impl Known for World {
     }
     fn failing(&self, route: &Key, gateways: std::collections::BTreeSet<Key>) {
         World::failing(self, route, gateways);
+    }
+}
+
+/// The routes of the cluster, for whoever looks for what has none.
+pub struct Present {
+    /// Shows them.
+    pub world: World,
+    /// controllerName of this installation.
+    pub controller: String,
+}
+
+impl Routes for Present {
+    fn installation(&self) -> Option<(String, String)> {
+        Some((self.world.cluster()?, self.controller.clone()))
+    }
+    fn exists(&self, route: &Key) -> Option<bool> {
+        self.world.exists(route)
     }
 }
 

@@ -310,6 +310,12 @@ impl Model {
         missing
     }
 
+    /// The Tyks that classes of ours lead to.
+    pub fn connections(&self) -> impl Iterator<Item = &Arc<super::verdict::Connection>> {
+        let classes = self.answers.classes.values();
+        classes.filter_map(|answer| answer.facts.connection.as_ref().ok())
+    }
+
     /// Whether the object was seen, and is not gone.
     pub fn has(&self, kind: Kind, key: &Key) -> bool {
         self.store.has(kind, key)

@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -16,15 +16,18 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    Connector, Done, Drifted, Job, Settings,
+    Connector, Done, Drifted, Job, Routes, Settings, Trouble,
     batch::{Batch, refused},
     book::{Book, Check, State, breaks, next_look},
     line::Line,
     marks,
+    orphans::{Found, Sweep},
+    sweep::sweep,
 };
 use crate::tyk::{
-    client::{TykApi, TykError, TykErrorClass, http::MayWrite},
-    objects::Fingerprint,
+    client::{Listed, TykApi, TykError, TykErrorClass, http::MayWrite},
+    objects::{Fingerprint, Key},
+    translate::Owner,
     verdict::{Connection, Mode},
 };
 
@@ -55,12 +58,16 @@ impl Shared {
     }
 
     /// There is something to look at that came without a job for the actor.
-    pub(super) fn wake(&self, connection: &Arc<Connection>) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(connection);
+    pub(super) fn wake(&self) {
         self.news.notify_one();
     }
 
-    fn latest(&self) -> Arc<Connection> {
+    /// This is the newest way there.
+    pub(super) fn lead_by(&self, connection: &Arc<Connection>) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(connection);
+    }
+
+    pub(super) fn latest(&self) -> Arc<Connection> {
         Arc::clone(&self.latest.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -88,6 +95,7 @@ pub(super) struct Seams {
     pub(super) drifted: Drifted,
     pub(super) may_write: MayWrite,
     pub(super) settings: Settings,
+    pub(super) routes: OnceLock<Arc<dyn Routes>>,
 }
 
 type Client = (Arc<Connection>, Arc<dyn TykApi>);
@@ -98,13 +106,23 @@ type Looked = (
     Result<Result<Look, TykError>, Box<dyn std::any::Any + Send>>,
 );
 /// What a batch leaves: whether the link worked, what broke it, the client it ended with.
-type Ran = (Arc<Line>, Vec<oneshot::Sender<Done>>, Option<Vec<Done>>, Vec<Job>);
+struct Ran {
+    line: Arc<Line>,
+    replies: Vec<oneshot::Sender<Done>>,
+    /// `None`: it broke off.
+    done: Option<Vec<Done>>,
+    jobs: Vec<Job>,
+    /// The last so many of `jobs` nobody waits for.
+    orphans: usize,
+}
 
 enum Look {
     Document(Option<Box<serde_json::Value>>),
     Certificate(bool),
     /// A client that is answered.
     Client(Arc<dyn TykApi>),
+    /// Documents of this installation that nobody has spoken of, and the client that was asked.
+    Swept(Vec<(String, Owner)>, Arc<dyn TykApi>),
 }
 
 pub(super) struct Actor {
@@ -159,6 +177,7 @@ impl Actor {
         let mut share = self.seams.settings.meter.share(mode);
         let mut idle = Instant::now();
         let shared = Arc::clone(&self.shared);
+        self.sweep_again();
         loop {
             self.fence();
             self.start();
@@ -213,9 +232,52 @@ impl Actor {
         if !leads && self.led && self.batch.is_none() {
             self.shared.book().clear();
         }
+        let begins = leads && !self.led;
         if leads || self.batch.is_none() {
             self.led = leads;
         }
+        if begins {
+            self.sweep_again();
+        }
+    }
+
+    /// What others left behind is looked for some time after this process began to lead.
+    fn sweep_again(&self) {
+        if self.seams.routes.get().is_some() {
+            let settings = &self.seams.settings;
+            let at = Instant::now() + settings.jitter.around(settings.sweep_after, 0.2);
+            self.shared.book().sweep = Sweep::Due(at, 0);
+        }
+    }
+
+    /// A way to Tyk that is not known to be closed.
+    fn way(&self) -> Option<Arc<Connection>> {
+        let latest = self.shared.latest();
+        let closed = self
+            .shared
+            .book()
+            .links
+            .get(&latest.fingerprint)
+            .is_some_and(|health| health.down.is_some());
+        if closed {
+            return self.working().map(|(connection, _)| connection);
+        }
+        Some(latest)
+    }
+
+    /// When a batch without jobs begins.
+    fn orphans_at(&self) -> Option<Instant> {
+        let at = self.shared.book().orphans_at()?;
+        self.way()?;
+        Some(at.max(self.rested + self.shared.window(&self.seams.settings)))
+    }
+
+    /// When a sweep begins.
+    fn sweep_at(&self) -> Option<Instant> {
+        let Sweep::Due(at, _) = self.shared.book().sweep else {
+            return None;
+        };
+        (self.looks.len() < LOOKS && self.way().is_some()).then_some(at)
     }
 
     /// When there is something to do without being asked.
@@ -225,6 +287,12 @@ impl Actor {
         let settings = &self.seams.settings;
         if self.batch.is_none() && !self.queue.is_empty() {
             wake = wake.min(self.ready_at(now));
+        }
+        if self.led {
+            let orphans = self.batch.is_none().then(|| self.orphans_at()).flatten();
+            for at in [orphans, self.sweep_at()].into_iter().flatten() {
+                wake = wake.min(at);
+            }
         }
         let book = self.shared.book();
         if !self.led {
@@ -271,11 +339,12 @@ impl Actor {
             return false;
         }
         let book = self.shared.book();
+        let now = Instant::now();
         queued.job.apis.iter().any(|api| {
             let slot = marks::Wanted::of(api, &queued.job.owner, 0).slot;
             let going = |other: &str| {
                 let mut removals = self.queue.iter().flat_map(|queued| &queued.job.remove);
-                removals.any(|id| id == other)
+                removals.any(|id| id == other) || book.leaves(other, now)
             };
             book.holder(&api.id, slot, &going).is_some()
         })
@@ -286,17 +355,25 @@ impl Actor {
         let now = Instant::now();
         // Whoever does not wait any more has nothing sent.
         self.queue.retain(|queued| !queued.reply.is_closed());
-        if self.batch.is_some() || self.queue.is_empty() || self.ready_at(now) > now {
+        if self.batch.is_some() {
+            return;
+        }
+        // Orphans go with any batch, and make one if there is none.
+        let alone = self.queue.is_empty();
+        if alone && !(self.led && self.orphans_at().is_some_and(|at| at <= now)) {
+            return;
+        }
+        if !alone && self.ready_at(now) > now {
             return;
         }
         let held: Vec<bool> = self.queue.iter().map(|queued| self.held(queued)).collect();
-        let Some(connection) = self
-            .queue
-            .iter()
-            .zip(&held)
-            .find(|(_, held)| !**held)
-            .map(|(queued, _)| Arc::clone(&queued.connection))
-        else {
+        let free = self.queue.iter().zip(&held).find(|(_, held)| !**held);
+        let connection = match free {
+            Some((queued, _)) => Some(Arc::clone(&queued.connection)),
+            None if alone => self.way(),
+            None => None,
+        };
+        let Some(connection) = connection else {
             return;
         };
         let (mut jobs, mut replies, mut rest) = (Vec::new(), Vec::new(), VecDeque::new());
@@ -309,6 +386,16 @@ impl Actor {
             }
         }
         self.queue = rest;
+        let mut orphans = Vec::new();
+        let (routes, settings) = (self.seams.routes.get(), &self.seams.settings);
+        let gone = self.shared.book().orphan_jobs(routes, settings, now);
+        for (job, found) in gone {
+            jobs.push(job);
+            orphans.push(found);
+        }
+        if jobs.is_empty() {
+            return;
+        }
         let client = self
             .clients
             .get(&connection.fingerprint)
@@ -323,29 +410,52 @@ impl Actor {
                 let api = match api {
                     Ok(api) => api,
                     Err(error) => {
-                        let done = refused(&shared, &jobs, &error);
+                        let done = vain(&shared, &jobs, &orphans, &error);
                         let nobody: Arc<dyn TykApi> = Arc::new(Nobody(connection.mode, error.clone()));
                         let line = line(&seams, &connection, nobody);
                         let _ = line
                             .call(|_| std::future::ready(Err::<(), _>(error.clone())))
                             .await;
-                        return (line, replies, Some(done), jobs);
+                        return Ran {
+                            line,
+                            replies,
+                            done: Some(done),
+                            jobs,
+                            orphans: orphans.len(),
+                        };
                     }
                 };
                 let line = line(&seams, &connection, api);
-                let batch = Batch::new(&shared, &line, &seams.connector, &seams.settings, jobs.clone());
+                let count = orphans.len();
+                let (connector, settings) = (&seams.connector, &seams.settings);
+                let batch = Batch::new(&shared, &line, connector, settings, jobs.clone(), orphans);
                 let done = AssertUnwindSafe(batch.run()).catch_unwind().await.ok();
-                (line, replies, done, jobs)
+                Ran {
+                    line,
+                    replies,
+                    done,
+                    jobs,
+                    orphans: count,
+                }
             }
             .boxed(),
         );
     }
 
     /// A batch is over.
-    fn ran(&mut self, (line, replies, done, jobs): Ran) {
+    fn ran(&mut self, ran: Ran) {
+        let Ran {
+            line,
+            replies,
+            done,
+            mut jobs,
+            orphans,
+        } = ran;
+        let orphans = jobs.split_off(jobs.len().saturating_sub(orphans));
         self.rested = Instant::now();
         let link = line.connection.fingerprint.clone();
         self.shared.book().unsettle();
+        self.orphans_ran(&orphans, jobs.len(), done.as_deref());
         // The same context with another credential: the earlier one is of no use any more.
         let context = &line.connection.context;
         self.clients
@@ -404,6 +514,21 @@ impl Actor {
         }
     }
 
+    /// What came of the jobs that nobody waits for; their answers stand behind the first `before`.
+    fn orphans_ran(&self, jobs: &[Job], before: usize, done: Option<&[Done]>) {
+        let (settings, now) = (&self.seams.settings, Instant::now());
+        for (number, job) in jobs.iter().enumerate() {
+            let done = done.and_then(|done| done.get(before + number));
+            let given_up = self.shared.book().orphans_done(job, done, settings, now);
+            for (id, why) in given_up {
+                warn!(
+                    api = &*id, route = %job.owner.route, tyk = %self.url,
+                    "Tyk API of an HTTPRoute that is gone could not be removed and is left until the next start: {why}"
+                );
+            }
+        }
+    }
+
     fn broke(&self, connection: &Arc<Connection>, error: &TykError) {
         let news = self
             .shared
@@ -411,6 +536,10 @@ impl Actor {
             .broke(connection, error, Instant::now(), &self.seams.settings);
         if news {
             warn!(tyk = %self.url, context = %connection.context, %error, "Tyk does not answer as it should; it is asked again until it does");
+        }
+        let left = self.shared.book().no_way(&connection.fingerprint, error);
+        if left > 0 {
+            warn!(tyk = %self.url, left, "nothing leads to this Tyk any more: APIs of HTTPRoutes that are gone are left there");
         }
     }
 
@@ -441,6 +570,7 @@ impl Actor {
         for link in probes {
             self.probe(link);
         }
+        self.sweep(now);
         let settings = self.seams.settings.clone();
         while self.looks.len() < LOOKS && now >= self.next_look {
             let Some((connection, api)) = self.working() else {
@@ -465,7 +595,7 @@ impl Actor {
             };
             let version = match &check {
                 Check::Api(id) => book.entries.get(id).map_or(0, |entry| entry.version),
-                Check::Certificate(_) => 0,
+                Check::Certificate(_) | Check::Sweep => 0,
             };
             drop(book);
             self.last_look = now;
@@ -479,6 +609,7 @@ impl Actor {
                             Check::Certificate(id) => Look::Certificate(
                                 api.certificate(id).await?.is_some_and(|found| found.has_private),
                             ),
+                            Check::Sweep => Look::Document(None),
                         })
                     };
                     let answer = AssertUnwindSafe(asked).catch_unwind().await;
@@ -487,6 +618,67 @@ impl Actor {
                 .boxed(),
             );
         }
+    }
+
+    /// Begins a sweep if one is due: the list, and what it leaves open.
+    fn sweep(&mut self, now: Instant) {
+        let routes = self.seams.routes.get();
+        let (Some(routes), Some(connection)) = (routes, self.way()) else {
+            return;
+        };
+        if self.sweep_at().is_none_or(|at| at > now) {
+            return;
+        }
+        // Any name does: it is about whether all of them are known.
+        let whole = routes.exists(&Key::default()).is_some();
+        let Some((cluster, controller)) = routes.installation().filter(|_| whole) else {
+            self.shared.book().sweep_waits(now);
+            return;
+        };
+        if !self.shared.book().sweep_begins() {
+            return;
+        }
+        let link = connection.fingerprint.clone();
+        let client = self.clients.get(&link).map(|(_, api)| Arc::clone(api));
+        let (seams, shared) = (Arc::clone(&self.seams), Arc::clone(&self.shared));
+        self.looks.push(
+            async move {
+                let asked = async {
+                    let api = match client {
+                        Some(api) => api,
+                        None => connect(&seams, &connection).await?,
+                    };
+                    let unknown = |id: &str| !shared.book().entries.contains_key(id);
+                    let found = sweep(
+                        &api,
+                        (&cluster, &controller),
+                        unknown,
+                        seams.settings.checks_per_second,
+                    )
+                    .await?;
+                    Ok(Look::Swept(found, api))
+                };
+                let answer = AssertUnwindSafe(asked).catch_unwind().await;
+                (Check::Sweep, 0, link, answer)
+            }
+            .boxed(),
+        );
+    }
+
+    /// What a sweep found. Only what is known for sure to have no route goes.
+    fn swept(&self, found: Vec<(String, Owner)>) {
+        let Some(routes) = self.seams.routes.get() else {
+            return;
+        };
+        let now = Instant::now();
+        let mut whole = true;
+        for (id, owner) in found {
+            match routes.exists(&owner.route) {
+                Some(there) => self.shared.book().found(&id, owner, there, now),
+                None => whole = false,
+            }
+        }
+        self.shared.book().swept(whole, now);
     }
 
     fn working(&self) -> Option<Client> {
@@ -536,7 +728,7 @@ impl Actor {
         let Ok(answer) = answer else {
             error!(tyk = %self.url, "a look at Tyk broke off by a panic");
             let due = next_look(settings);
-            self.shared.book().later(check, due);
+            self.later(check, due, false);
             return;
         };
         let connection = self.known(&link).or_else(|| {
@@ -549,7 +741,11 @@ impl Actor {
         match answer {
             Err(error) => {
                 let due = next_look(settings);
-                self.shared.book().later(check, due);
+                let lasts = !error.passes() && !breaks(&error) && error.class != TykErrorClass::Fenced;
+                if lasts && check == Check::Sweep {
+                    warn!(tyk = %self.url, %error, "APIs of HTTPRoutes that are gone could not be looked for; not again before the next start");
+                }
+                self.later(check, due, lasts);
                 let down = self
                     .shared
                     .book()
@@ -565,7 +761,7 @@ impl Actor {
             Ok(look) => {
                 if let Some(connection) = connection {
                     self.works(&connection);
-                    if let Look::Client(api) = &look {
+                    if let Look::Client(api) | Look::Swept(_, api) = &look {
                         self.clients.insert(link, (connection, Arc::clone(api)));
                     }
                 }
@@ -582,9 +778,19 @@ impl Actor {
                             book.certificate_lost(id);
                         }
                     }
+                    (Look::Swept(found, _), _) => self.swept(found),
                     _ => {}
                 }
             }
+        }
+    }
+
+    /// Puts a look back that came to nothing.
+    fn later(&self, check: Check, due: Instant, lasts: bool) {
+        let mut book = self.shared.book();
+        match check {
+            Check::Sweep => book.sweep_failed(lasts, &self.seams.settings, Instant::now()),
+            check => book.later(check, due),
         }
     }
 
@@ -678,6 +884,20 @@ async fn connect(seams: &Seams, connection: &Connection) -> Result<Arc<dyn TykAp
     }
 }
 
+/// The answers of jobs, and behind them of those that nobody waits for, when there is no client.
+fn vain(shared: &Shared, jobs: &[Job], orphans: &[Found], error: &TykError) -> Vec<Done> {
+    let (waited, unwaited) = jobs.split_at(jobs.len().saturating_sub(orphans.len()));
+    let mut done = refused(shared, waited, error);
+    done.extend(unwaited.iter().map(|job| {
+        let failed = |id: &String| (id.clone(), Trouble::Failed(error.clone()));
+        Done {
+            remaining: job.remove.iter().map(failed).collect(),
+            ..Done::default()
+        }
+    }));
+    done
+}
+
 /// Stands for a client that could not be made.
 struct Nobody(Mode, TykError);
 
@@ -687,6 +907,9 @@ impl TykApi for Nobody {
         self.0
     }
     async fn get(&self, _: &str) -> Result<Option<serde_json::Value>, TykError> {
+        Err(self.1.clone())
+    }
+    async fn list(&self) -> Result<Vec<Listed>, TykError> {
         Err(self.1.clone())
     }
     async fn put(&self, _: &str, _: &serde_json::Value, _: bool) -> Result<(), TykError> {

@@ -1,9 +1,9 @@
 //! All actors of a process: started when a job comes, found by connection, and asked without them what is known already.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    Connector, Done, Drifted, Job, Syncing, Trouble,
+    Connector, Done, Drifted, Job, Routes, Syncing, Trouble,
     actor::{Actor, Queued, Seams, Shared},
     book,
 };
@@ -52,6 +52,9 @@ pub struct Settings {
     pub burst: (usize, Duration),
     /// Waits before what does not show after a reload is asked for again.
     pub settle: Vec<Duration>,
+    /// Documents of routes that are gone are looked for so long after a start, give or take a fifth: by then routes have
+    /// come back that somebody restores together with the operator, and what they have is known.
+    pub sweep_after: Duration,
     /// An actor that has nothing to do and knows nothing ends after this.
     pub idle: Duration,
     /// Spreads looks and waits.
@@ -77,6 +80,7 @@ impl Default for Settings {
                 Duration::from_millis(700),
                 Duration::from_secs(1),
             ],
+            sweep_after: Duration::from_secs(300),
             idle: Duration::from_secs(60),
             jitter: Arc::new(Jitter::random()),
             meter: TykMeter::default(),
@@ -123,6 +127,7 @@ impl Actors {
                 drifted,
                 may_write,
                 settings,
+                routes: OnceLock::new(),
             }),
             actors: Arc::default(),
         }
@@ -141,12 +146,14 @@ impl Actors {
             let due = running.shared.book().due(&job, 0, Instant::now(), false);
             return Err(book::all_failed(due, &error));
         }
+        running.shared.lead_by(connection);
         {
             let mut book = running.shared.book();
+            book.claim(&job);
             let due = book.due(&job, 0, Instant::now(), false);
             if due.is_empty() {
                 if std::mem::take(&mut book.fresh) {
-                    running.shared.wake(connection);
+                    running.shared.wake();
                 }
                 return Err(due.done);
             }
@@ -211,8 +218,36 @@ impl Syncing for Actors {
     }
 
     fn forget(&self, route: &Key) {
+        let next = Instant::now() + self.seams.settings.gather;
         for running in locked(&self.actors).values() {
-            running.shared.book().forget(route);
+            if running.shared.book().forget(route, next) {
+                running.shared.wake();
+            }
         }
+    }
+
+    fn known(&self, route: &Key) -> Vec<(Arc<Connection>, BTreeSet<String>)> {
+        let actors = locked(&self.actors);
+        let known = actors.values().map(|running| {
+            let ids = running.shared.book().known(route);
+            (running.shared.latest(), ids)
+        });
+        known.filter(|(_, ids)| !ids.is_empty()).collect()
+    }
+
+    fn sweep(&self, connection: &Arc<Connection>) {
+        if !(self.seams.may_write)() {
+            return;
+        }
+        let place = (connection.url.clone(), connection.org.clone(), connection.mode);
+        let mut actors = locked(&self.actors);
+        // An actor sweeps by itself when it begins.
+        actors
+            .entry(place.clone())
+            .or_insert_with(|| self.start(connection, place));
+    }
+
+    fn ask(&self, routes: Arc<dyn Routes>) {
+        let _ = self.seams.routes.set(routes);
     }
 }

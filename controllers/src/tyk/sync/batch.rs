@@ -15,6 +15,7 @@ use super::{
     book::{Removal, State, Write, all_failed, next_look},
     line::Line,
     marks,
+    orphans::Found as Orphaned,
 };
 use crate::tyk::{
     client::{TykError, TykErrorClass},
@@ -33,6 +34,8 @@ pub(super) struct Batch<'a> {
     pub(super) connector: &'a Arc<dyn Connector>,
     pub(super) settings: &'a Settings,
     pub(super) jobs: Vec<Job>,
+    /// How those jobs came about that nobody waits for; they are the last of `jobs`.
+    orphans: Vec<Orphaned>,
     done: Vec<Done>,
     wrote: bool,
     count: usize,
@@ -52,6 +55,7 @@ impl<'a> Batch<'a> {
         connector: &'a Arc<dyn Connector>,
         settings: &'a Settings,
         jobs: Vec<Job>,
+        orphans: Vec<Orphaned>,
     ) -> Self {
         Self {
             shared,
@@ -59,6 +63,7 @@ impl<'a> Batch<'a> {
             connector,
             settings,
             jobs,
+            orphans,
             done: Vec::new(),
             wrote: false,
             count: 0,
@@ -73,11 +78,24 @@ impl<'a> Batch<'a> {
         self.jobs.get(job).map(|job| &job.owner)
     }
 
+    /// How a job came about that nobody waits for.
+    fn orphaned(&self, job: usize) -> Option<Orphaned> {
+        let first = self.jobs.len() - self.orphans.len();
+        self.orphans.get(job.checked_sub(first)?).copied()
+    }
+
     fn change(&self, change: &'static str, job: usize, id: &str) {
         self.settings.meter.changed(self.mode(), change);
         let route = self.owner(job).map(|owner| owner.route.to_string());
         let route = route.unwrap_or_default();
-        info!(api = id, %route, tyk = %self.line.connection.url, "Tyk API {change}");
+        let tyk = &self.line.connection.url;
+        match self.orphaned(job) {
+            Some(found) => {
+                self.settings.meter.orphan(self.mode(), found.label());
+                info!(api = id, %route, %tyk, "Tyk API removed: its HTTPRoute is gone");
+            }
+            None => info!(api = id, %route, %tyk, "Tyk API {change}"),
+        }
     }
 
     fn trouble(&mut self, write: &Write, trouble: Trouble) {
@@ -90,10 +108,16 @@ impl<'a> Batch<'a> {
     }
 
     fn remains(&mut self, removal: &Removal, trouble: Trouble) {
+        let foreign = matches!(trouble, Trouble::Foreign { .. });
         if let Some(done) = self.done.get_mut(removal.job) {
             done.remaining.insert(removal.id.to_string(), trouble);
         }
-        self.shared.book().put(&removal.id, State::Unsure { lost: false });
+        let mut book = self.shared.book();
+        if foreign {
+            book.not_ours(removal);
+        } else {
+            book.put(&removal.id, State::Unsure { lost: false });
+        }
     }
 
     /// Runs it. One answer per job, in their order.
@@ -101,7 +125,10 @@ impl<'a> Batch<'a> {
         let (mut writes, mut removals, mut certificates) = (Vec::new(), Vec::new(), Vec::new());
         let now = Instant::now();
         for (number, job) in self.jobs.iter().enumerate() {
-            let due = self.shared.book().due(job, number, now, true);
+            let due = match self.orphaned(number) {
+                None => self.shared.book().due(job, number, now, true),
+                Some(_) => self.shared.book().orphans_due(job, number),
+            };
             self.done.push(due.done);
             writes.extend(due.writes);
             removals.extend(due.removals);

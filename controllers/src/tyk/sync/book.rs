@@ -9,7 +9,11 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Done, Job, Settings, Trouble, marks::Wanted};
+use super::{
+    Done, Job, Settings, Trouble,
+    marks::{self, Wanted},
+    orphans::{Orphan, Sweep},
+};
 use crate::{
     telemetry::tyk::Standing,
     tyk::{
@@ -41,6 +45,10 @@ pub(super) enum State {
     },
     /// Known to be gone.
     Gone,
+    /// A list showed it as its route's; nobody has spoken of it.
+    Found,
+    /// Its route is gone, and it follows.
+    Leaving,
 }
 
 /// What is known of one id.
@@ -60,10 +68,25 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// One of which no more is known than whose it is.
+    pub(super) fn unread(owner: Arc<Owner>, state: State) -> Self {
+        Self {
+            owner,
+            hash: 0,
+            slot: 0,
+            essence: 0,
+            nonce: 0,
+            edits: 0,
+            state,
+            version: 0,
+            due: None,
+        }
+    }
+
     pub(super) fn holds(&self) -> bool {
         matches!(
             self.state,
-            State::Stands(_) | State::Trusted | State::Touched { .. } | State::NotLoaded
+            State::Stands(_) | State::Trusted | State::Touched { .. } | State::NotLoaded | State::Leaving
         )
     }
 }
@@ -73,11 +96,13 @@ impl Entry {
 pub(super) enum Check {
     Api(Arc<str>),
     Certificate(Arc<str>),
+    /// Everything, once; never among those that are scheduled.
+    Sweep,
 }
 
 #[derive(Debug, Default)]
-struct Route {
-    ids: BTreeSet<Arc<str>>,
+pub(super) struct Route {
+    pub(super) ids: BTreeSet<Arc<str>>,
     certificates: BTreeSet<Arc<str>>,
 }
 
@@ -86,7 +111,7 @@ struct Route {
 pub(super) struct Health {
     /// Why not, since when it does not.
     pub(super) down: Option<TykError>,
-    failures: u32,
+    pub(super) failures: u32,
     pub(super) probe: Option<Instant>,
     /// To ask it again.
     pub(super) connection: Option<Arc<Connection>>,
@@ -135,7 +160,7 @@ pub(super) struct Book {
     pub(super) mode: Mode,
     org: String,
     pub(super) entries: HashMap<Arc<str>, Entry>,
-    routes: HashMap<Key, Route>,
+    pub(super) routes: HashMap<Key, Route>,
     slots: HashMap<u64, BTreeSet<Arc<str>>>,
     /// Certificates that are in the store or taken to be; `false`: known not to be, so that a job is trusted no more.
     certificates: HashMap<Arc<str>, bool>,
@@ -146,6 +171,10 @@ pub(super) struct Book {
     telling: BTreeSet<Key>,
     /// Routes whose write waits for another API to go, by slot.
     blocked: HashMap<u64, BTreeSet<Key>>,
+    /// To be removed without anybody waiting.
+    pub(super) orphans: BTreeMap<Arc<str>, Orphan>,
+    /// Whether documents of routes that are gone were looked for.
+    pub(super) sweep: Sweep,
     /// Something may be written that is not loaded.
     pub(super) dirty: bool,
     /// Something is to be looked at that the actor does not know of yet.
@@ -177,6 +206,8 @@ impl Book {
             told: VecDeque::new(),
             telling: BTreeSet::new(),
             blocked: HashMap::new(),
+            orphans: BTreeMap::new(),
+            sweep: Sweep::Done,
             // What an earlier process wrote last may not be loaded.
             dirty: mode == Mode::OpenSource,
             fresh: false,
@@ -192,6 +223,8 @@ impl Book {
             && self.failed.is_empty()
             && self.told.is_empty()
             && self.certificates.is_empty()
+            && self.orphans.is_empty()
+            && self.sweep == Sweep::Done
     }
 
     /// Another process may write from now on: nothing is known any more.
@@ -211,7 +244,7 @@ impl Book {
     }
 
     /// Puts an entry under check at `due`, or under none.
-    fn schedule(&mut self, id: &Arc<str>, due: Option<Instant>) {
+    pub(super) fn schedule(&mut self, id: &Arc<str>, due: Option<Instant>) {
         let Some(entry) = self.entries.get_mut(id) else {
             return;
         };
@@ -260,7 +293,7 @@ impl Book {
         }
     }
 
-    fn drop_entry(&mut self, id: &Arc<str>) {
+    pub(super) fn drop_entry(&mut self, id: &Arc<str>) {
         self.schedule(id, None);
         if let Some(entry) = self.entries.remove(id) {
             self.leave(entry.slot, id);
@@ -345,23 +378,20 @@ impl Book {
         }
         for id in &job.remove {
             let id: Arc<str> = id.as_str().into();
+            // What this process knows to be another route's is neither asked for nor taken for this one's: anybody can write
+            // an id into an annotation.
+            let other = self.entries.get(&id).map(|entry| Arc::clone(&entry.owner));
+            if let Some(other) = other.filter(|other| other.route != *route) {
+                let owner = marks::owner_name(&other);
+                due.done
+                    .remaining
+                    .insert(id.to_string(), Trouble::Foreign { owner });
+                continue;
+            }
             if !named.insert(Arc::clone(&id)) {
                 continue;
             }
-            let state = self.entries.get(&id).map(|entry| &entry.state);
-            if state == Some(&State::Gone) {
-                continue;
-            }
-            let unloadable = state == Some(&State::NotLoaded);
-            if touch && state.is_some() {
-                self.put(&id, State::Touched { lost: false });
-                self.schedule(&id, None);
-            }
-            due.removals.push(Removal {
-                id,
-                job: number,
-                unloadable,
-            });
+            self.removal(id, number, touch, &mut due);
         }
         let mut certificates = BTreeSet::new();
         for used in &job.certificates {
@@ -403,20 +433,29 @@ impl Book {
         due
     }
 
+    /// Unless it is known to be gone, it has to go.
+    pub(super) fn removal(&mut self, id: Arc<str>, job: usize, touch: bool, due: &mut Due) {
+        let state = self.entries.get(&id).map(|entry| &entry.state);
+        if state == Some(&State::Gone) {
+            return;
+        }
+        let unloadable = state == Some(&State::NotLoaded);
+        if touch && state.is_some() {
+            self.put(&id, State::Touched { lost: false });
+            self.schedule(&id, None);
+        }
+        due.removals.push(Removal { id, job, unloadable });
+    }
+
     fn forget_certificate(&mut self, id: &Arc<str>) {
         self.certificates.remove(id);
         let check = Check::Certificate(Arc::clone(id));
         self.checks.retain(|(_, other)| *other != check);
     }
 
-    /// The route is gone.
-    pub(super) fn forget(&mut self, route: &Key) {
-        let Some(gone) = self.routes.remove(route) else {
-            return;
-        };
-        for id in gone.ids {
-            self.drop_entry(&id);
-        }
+    /// The route is gone, and nobody is told of it any more; the ids that it had.
+    pub(super) fn forget_route(&mut self, route: &Key) -> Option<BTreeSet<Arc<str>>> {
+        let gone = self.routes.remove(route)?;
         for id in gone.certificates {
             if !self.routes.values().any(|route| route.certificates.contains(&id)) {
                 self.forget_certificate(&id);
@@ -426,6 +465,7 @@ impl Book {
         for routes in self.blocked.values_mut() {
             routes.remove(route);
         }
+        Some(gone.ids)
     }
 
     /// It was looked at and is as wanted.
@@ -440,17 +480,9 @@ impl Book {
 
     /// It is gone; whoever waited for its place is told.
     pub(super) fn gone(&mut self, id: &Arc<str>, owner: &Owner) {
-        self.entries.entry(Arc::clone(id)).or_insert_with(|| Entry {
-            owner: Arc::new(owner.clone()),
-            hash: 0,
-            slot: 0,
-            essence: 0,
-            nonce: 0,
-            edits: 0,
-            state: State::Gone,
-            version: 0,
-            due: None,
-        });
+        self.entries
+            .entry(Arc::clone(id))
+            .or_insert_with(|| Entry::unread(Arc::new(owner.clone()), State::Gone));
         let slot = self.entries.get(id).map(|entry| entry.slot);
         self.put(id, State::Gone);
         self.schedule(id, None);
@@ -581,6 +613,7 @@ impl Book {
                     self.checks.insert((due, Check::Certificate(id)));
                 }
             }
+            Check::Sweep => {}
         }
     }
 
@@ -606,7 +639,7 @@ impl Book {
         }
     }
 
-    fn tell(&mut self, route: &Key) {
+    pub(super) fn tell(&mut self, route: &Key) {
         if self.telling.insert(route.clone()) {
             self.told.push_back(route.clone());
         }
@@ -670,6 +703,7 @@ impl Book {
                 self.tell(&route);
             }
             self.hurry = LOST;
+            self.orphans_now(Instant::now());
         }
         news
     }
@@ -680,7 +714,7 @@ impl Book {
         for entry in self.entries.values() {
             match entry.state {
                 State::Stands(_) => standing.standing += 1,
-                State::Trusted => standing.unverified += 1,
+                State::Trusted | State::Found => standing.unverified += 1,
                 State::Gone => {}
                 _ => standing.troubled += 1,
             }

@@ -126,13 +126,18 @@ pub(super) fn owned(document: &Value, owner: &Owner) -> bool {
     })
 }
 
-/// The owner for people.
+/// An owner for people.
+pub(super) fn owner_name(owner: &Owner) -> String {
+    format!(
+        "HTTPRoute {} of cluster {} (controllerName {})",
+        owner.route, owner.cluster, owner.controller
+    )
+}
+
+/// The owner of a document for people.
 pub(super) fn owner_text(document: &Value) -> String {
     match Owner::of(document) {
-        Some(owner) => format!(
-            "HTTPRoute {} of cluster {} (controllerName {})",
-            owner.route, owner.cluster, owner.controller
-        ),
+        Some(owner) => owner_name(&owner),
         None => "nobody (it has no x-routewright-owner)".to_owned(),
     }
 }

@@ -24,6 +24,8 @@ mod batch;
 mod book;
 mod line;
 mod marks;
+mod orphans;
+mod sweep;
 
 pub use actors::{Actors, Settings};
 
@@ -108,6 +110,15 @@ pub trait Contexts: Send + Sync + 'static {
 /// Told that a document of a route is not any more as it was written (lost, edited, renamed): hand in its job again.
 pub type Drifted = Arc<dyn Fn(&Key) + Send + Sync>;
 
+/// Which routes there are. A seam: the operator asks its caches, a test says what it likes.
+pub trait Routes: Send + Sync + 'static {
+    /// The cluster and the controllerName whose documents are ours; `None` while it is not known.
+    fn installation(&self) -> Option<(String, String)>;
+
+    /// Whether there is an HTTPRoute of this name, whosever it is; `None` while not all of them are known.
+    fn exists(&self, route: &Key) -> Option<bool>;
+}
+
 /// What a reconcile sees of the actors. A seam, so that the controller can be tested alone.
 #[async_trait]
 pub trait Syncing: Send + Sync + 'static {
@@ -115,6 +126,26 @@ pub trait Syncing: Send + Sync + 'static {
     /// same job again is safe and, when nothing changed, costs no request.
     async fn submit(&self, connection: &Arc<Connection>, job: Job) -> Done;
 
-    /// The route is gone for good: nothing of it is looked at any more.
+    /// The route is gone: nothing of it is looked at any more, and what it still has in any Tyk is removed in the
+    /// background, tried again until it is gone. A document of another owner stays. A job that names one of these ids,
+    /// because the route came back, has it from the moment it is handed in: it is not removed after that.
     fn forget(&self, route: &Key);
+
+    /// Ids that the route has, for all that is known, with the way to their Tyk: more than it remembers if somebody took
+    /// its memory away. Costs no request.
+    fn known(&self, route: &Key) -> Vec<(Arc<Connection>, BTreeSet<String>)> {
+        let _ = route;
+        Vec::new()
+    }
+
+    /// Has a Tyk looked through for documents of routes that are gone, even if no route hands in a job: once per time that
+    /// this process leads, by one list. Nothing is done before [`Syncing::ask`].
+    fn sweep(&self, connection: &Arc<Connection>) {
+        let _ = connection;
+    }
+
+    /// Says whom to ask which routes there are. Before that, nothing is swept.
+    fn ask(&self, routes: Arc<dyn Routes>) {
+        let _ = routes;
+    }
 }

@@ -34,6 +34,9 @@ pub const EVERY_PATH: &str = "/(?s).*";
 /// The extension of an OpenAPI document that makes it an API of Tyk.
 pub const EXTENSION: &str = "x-tyk-api-gateway";
 
+/// What all ids begin with.
+pub const ID: &str = "gwapi-";
+
 /// One Tyk OAS API: its id and its document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TykApi {
@@ -106,7 +109,7 @@ pub fn identity_of(route: &Key, gateway: &Key, host: Option<&str>, path: &str) -
         digest.update((field.len() as u64).to_be_bytes());
         digest.update(field.as_bytes());
     }
-    format!("gwapi-{}", super::objects::hex(digest.finalize().iter().take(10)))
+    format!("{ID}{}", super::objects::hex(digest.finalize().iter().take(10)))
 }
 
 /// The Tyk OAS API of a plan (source: API Configuration).

@@ -18,7 +18,7 @@ use super::{
     Settings,
     model::Model,
     objects::{Event, Key, Kind},
-    verdict::{Changes, ClassVerdict, DefinitionVerdict, GatewayVerdict, RouteVerdict},
+    verdict::{Changes, ClassVerdict, Connection, DefinitionVerdict, GatewayVerdict, RouteVerdict},
 };
 
 mod contents;
@@ -196,6 +196,28 @@ impl World {
     /// long as that is not known.
     pub fn cluster(&self) -> Option<String> {
         lock(&self.0.cluster).clone()
+    }
+
+    /// Whether there is an HTTPRoute of this name, whosever it is; `None` while not all of them are known. What either the
+    /// cache or the model shows is there.
+    pub fn exists(&self, route: &Key) -> Option<bool> {
+        if !*self.0.ready.borrow() {
+            return None;
+        }
+        let cached = |caches: &Caches| caches.routes.store().get(&route.namespace, &route.name).is_some();
+        if self.0.caches.as_ref().is_some_and(cached) {
+            return Some(true);
+        }
+        let state = lock(&self.0.state);
+        let unread = state.waits(Kind::HttpRoute, route).is_some();
+        let there = state.model().has(Kind::HttpRoute, route);
+        (there || !unread).then_some(there)
+    }
+
+    /// The Tyks that classes of ours lead to.
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        let state = lock(&self.0.state);
+        state.model().connections().cloned().collect()
     }
 
     /// The route could not be served through these Gateways: their listeners do not count it, until the next word.

@@ -516,3 +516,20 @@ fn row_37_the_loser_of_a_collision_is_told_who_won() {
         "{words}"
     );
 }
+
+#[test]
+fn a_route_without_a_document_is_refused_and_not_counted_also_while_no_listener_serves() {
+    // given a value that decoding would not let through: a seed of the property above
+    let mut objects = world(9_281_684_421_120_532_168);
+    objects.retain(|o| o.id().0 != Kind::HttpRoute || *o.id().1 == key("shop", "a"));
+    let mut model = model(&objects);
+    let reasons = |model: &Model| -> Vec<String> {
+        let parents = &model.route(&key("shop", "a")).unwrap().parents;
+        parents.iter().map(|p| said(&p.conditions, "Accepted")).collect()
+    };
+    let before = reasons(&model);
+    assert!(before[0] == "False TranslationFailed", "{before:?}");
+    // when no listener is valid any longer, then the answer is the same
+    model.apply(seen(service("infra", "tyk", &[1])));
+    assert_eq!(reasons(&model), before);
+}

@@ -132,14 +132,17 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
     // Lost to other routes, and to other parents of this route.
     let (mut to_others, mut to_own) = (Vec::new(), Vec::new());
     let mut failed: BTreeMap<&str, String> = BTreeMap::new();
-    let rule = |plan: &ApiPlan| {
-        gateway
-            .rules
-            .get(&plan.path)
-            .and_then(|rules| rules.first())
-            .copied()
-            .unwrap_or_default()
+    let rule_of = |path: &str| {
+        let rules = gateway.rules.get(path);
+        rules.and_then(|rules| rules.first()).copied().unwrap_or_default()
     };
+    let rule = |plan: &ApiPlan| rule_of(&plan.path);
+    let no_document = |path: &str, why: &str| format!("spec.rules[{}]: path {path}: {why}", rule_of(path));
+    // Whether a listener is valid does not decide about a route: what no valid one serves is judged all the same.
+    if parent.hosts.is_empty() {
+        let all = gateway.failed.iter();
+        failed.extend(all.map(|(path, why)| (path.as_str(), no_document(path, why))));
+    }
     for ((plan, _), lost) in gateway.plans.iter().zip(lost) {
         if !parent.hosts.contains(&plan.host) {
             continue;
@@ -148,8 +151,9 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
             None => {
                 served += 1;
                 if let Some(why) = gateway.failed.get(&plan.path) {
-                    let said = || format!("spec.rules[{}]: path {}: {why}", rule(plan), plan.path);
-                    failed.entry(&plan.path).or_insert_with(said);
+                    failed
+                        .entry(&plan.path)
+                        .or_insert_with(|| no_document(&plan.path, why));
                 }
             }
             Some(winner) if winner.route == plan.route => to_own.push((plan, *winner)),

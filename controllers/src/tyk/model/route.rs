@@ -275,7 +275,8 @@ fn attach(view: &View<'_>, route: &HttpRoute, parent: &ParentRef, gateway: &Gate
             remove(
                 "NotAllowedByListeners",
                 format!(
-                    "allowedRoutes of the listeners of {name} admit no HTTPRoute of namespace {}",
+                    "no listener of {name} admits an HTTPRoute of namespace {}: see allowedRoutes.namespaces and \
+                     allowedRoutes.kinds there",
                     route.meta.key.namespace
                 ),
             )
@@ -440,10 +441,10 @@ impl Serving<'_> {
                 base: base.clone(),
             };
             if draft.base_refusal.is_none() {
-                // No host comes into this, so a conflict is found also while no listener serves. What translation
-                // refuses, decoding refuses with a field path; but nothing is called accepted that has no document.
+                // No host comes into this, so it is found also while no listener serves. What translation refuses,
+                // decoding refuses with a field path; but nothing is called accepted that has no document.
                 let judged = translate::attach::conflict(&plan).and_then(|conflict| match conflict {
-                    None if !hosts.is_empty() && !translate::certain(&plan) => {
+                    None if !translate::certain(&plan) => {
                         translate::translate(&plan, self.view.settings).map(|_| None)
                     }
                     conflict => Ok(conflict),
@@ -554,7 +555,8 @@ fn overlapping(plans: &[(ApiPlan, Claim)], notices: &mut BTreeSet<(&'static str,
             notices.insert((
                 "OverlappingHosts",
                 format!(
-                    "host {wild} covers {}: Tyk Gateway does not prefer the more specific host",
+                    "host {wild} covers {}: Tyk Gateway does not prefer the more specific host; give them different paths, or \
+                     different data planes",
                     text::list(covered)
                 ),
             ));

@@ -9,9 +9,10 @@
 
 use std::fs;
 
-use routewright_e2e::cluster::repository;
-use routewright_e2e::sh::say;
-use routewright_e2e::tools::{PATIENCE, Part};
+use routewright_e2e::cluster::{repository, switched_on};
+use routewright_e2e::operator::chart;
+use routewright_e2e::sh::{self, say};
+use routewright_e2e::tools::{PATIENCE, Part, Tools};
 use routewright_e2e::{Result, Scenario, image, reader, scenario, tyk, wait};
 use serde_json::{Value, json};
 
@@ -128,4 +129,34 @@ async fn the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it
         Ok(())
     })
     .await;
+}
+
+#[test]
+fn the_notes_of_the_chart_name_the_crds_that_are_missing() {
+    let name = "the_notes_of_the_chart_name_the_crds_that_are_missing";
+    if !switched_on(name) {
+        return;
+    }
+    // Given no cluster, and so no CRD of anybody
+    let helm = Tools::open().unwrap().program(Part::Helm, "helm").unwrap();
+    let notes = |sets: &[&str]| {
+        let chart = chart().display().to_string();
+        let mut words = vec!["install", "rw", &chart, "--dry-run=client"];
+        words.extend(sets.iter().flat_map(|set| ["--set", *set]));
+        let mut c = sh::command(&helm, &words);
+        c.env("KUBECONFIG", "/nowhere");
+        sh::run(c).unwrap()
+    };
+    let (gateway_api, tyk) = (
+        "Gateway API is not installed",
+        "The CRDs of tyk.tyk.io are not installed",
+    );
+    // Then whoever switches Tyk on is told what is missing and how to get it
+    let said = notes(&["tyk.enabled=true"]);
+    assert!(said.contains(gateway_api) && said.contains(tyk), "{said}");
+    let said = notes(&["tyk.enabled=true", "crds.tyk.enabled=true"]);
+    assert!(said.contains(gateway_api) && !said.contains(tyk), "{said}");
+    // And nobody else
+    let said = notes(&["ingress.enabled=true"]);
+    assert!(!said.contains(gateway_api) && !said.contains(tyk), "{said}");
 }

@@ -461,6 +461,13 @@ enum Allowed {
 }
 
 impl Conditions {
+    /// Kinds that a unit needs and that are known not to be served.
+    fn absent(&self, unit: &Unit) -> String {
+        let absent = unit.requires.iter();
+        let absent = absent.filter(|kind| self.presence.get(kind) == ApiState::Absent);
+        absent.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
     fn allowed(&mut self, unit: &Unit) -> Allowed {
         self.presence_changed.borrow_and_update();
         self.leadership_changed.borrow_and_update();
@@ -492,6 +499,7 @@ async fn supervise(board: Arc<Board>, mut conditions: Conditions) {
     let unit = board.unit.clone();
     let mut backoff = Backoff::new(RESTART.0, RESTART.1, Jitter::random());
     let mut warm: Option<Vec<WatchGuard>> = None;
+    let mut absent = String::new();
     loop {
         match conditions.allowed(&unit) {
             Allowed::Stop => {
@@ -503,6 +511,11 @@ async fn supervise(board: Arc<Board>, mut conditions: Conditions) {
                 // Nothing is known any more of a kind that is gone.
                 drop(warm.take());
                 board.set(State::WaitingForApi);
+                let now = conditions.absent(&unit);
+                if now != absent && !now.is_empty() {
+                    tracing::info!(controller = %unit.name, missing = now, "waits for kinds that the API server does not serve: install their CRDs");
+                }
+                absent = now;
                 conditions.changed().await;
             }
             Allowed::WaitForLease => {

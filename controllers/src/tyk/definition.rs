@@ -47,7 +47,7 @@ impl DefinitionPlanner {
     /// The answer; `Known(None)`: nothing is to be said any more.
     fn find(&self, definition: &WatchedDefinition) -> Found<Option<Condition>> {
         let Some(world) = &self.world else {
-            let why = "Gateway API on Tyk is switched off in this operator (--enable-tyk)";
+            let why = "Gateway API on Tyk is switched off in this operator; tyk.enabled of its chart (--enable-tyk) switches it on";
             return Found::Known(Some(unavailable(why)));
         };
         let absent: Vec<String> = REQUIRED
@@ -56,7 +56,10 @@ impl DefinitionPlanner {
             .map(ToString::to_string)
             .collect();
         if !absent.is_empty() {
-            let why = format!("the API server does not serve {}", absent.join(", "));
+            let why = format!(
+                "the API server does not serve {}: install the CRDs",
+                absent.join(", ")
+            );
             return Found::Known(Some(unavailable(&why)));
         }
         match world.definition(&definition.key()) {

@@ -34,7 +34,7 @@ async fn translation_failed_gives_the_error_and_one_write_says_it_however_often_
     );
     let said = bench.accepted();
     assert!(
-        said.contains("path /a: PUT /tyk/apis: no answer; and 1 more"),
+        said.contains("path /a: OperatorContext tyk/main: PUT /tyk/apis: no answer; and 1 more"),
         "{said}"
     );
     // then it is tried again, ever less often, and written no second time

@@ -122,7 +122,16 @@ impl Ledger {
                 }
                 Trouble::Failed(error) => {
                     self.failed(error);
-                    error.message.clone()
+                    match error.class {
+                        // Not about the document: whose connection it is tells where to look.
+                        TykErrorClass::Unreachable
+                        | TykErrorClass::Failing
+                        | TykErrorClass::Busy
+                        | TykErrorClass::Denied => {
+                            format!("OperatorContext {}: {}", task.place.context, error.message)
+                        }
+                        _ => error.message.clone(),
+                    }
                 }
             };
             self.trouble(
@@ -479,7 +488,11 @@ mod tests {
         ledger.task(&intent.tasks[0], &done);
         let (reasons, message) = said(&ledger, "edge");
         assert_eq!(reasons, ["TranslationFailed", "ResolvedRefs"]);
-        assert_eq!(message, "any host, path /1: no answer; and 1 more");
+        let context = &intent.tasks[0].place.context;
+        assert_eq!(
+            message,
+            format!("any host, path /1: OperatorContext {context}: no answer; and 1 more")
+        );
         assert_eq!(
             said(&ledger, "other").0,
             ["Accepted", "ResolvedRefs", "UnsupportedValue"]

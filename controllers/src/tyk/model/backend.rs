@@ -105,11 +105,16 @@ fn resolve(view: &View<'_>, namespace: &str, backend: &BackendRef) -> Resolved {
         return Err(("BackendNotFound", format!("Service {key} does not exist")));
     };
     if service.type_ == "ExternalName" {
-        let message = format!("Service {key} is of type ExternalName, which is not supported");
+        let message = format!(
+            "Service {key} is of type ExternalName, which is not supported; use one with a cluster IP"
+        );
         return Err(("InvalidKind", message));
     }
     let Some(found) = service.ports.iter().find(|p| p.port == port) else {
-        return Err(("BackendNotFound", format!("Service {key} has no TCP port {port}")));
+        let ports = text::list(service.ports.iter().map(|p| p.port.to_string()));
+        let ports = if ports.is_empty() { "none" } else { &ports };
+        let message = format!("Service {key} has no TCP port {port}; it has: {ports}");
+        return Err(("BackendNotFound", message));
     };
     if let Some(protocol) = found
         .app_protocol

@@ -316,7 +316,8 @@ fn notices(class: &ClassFacts, plane: Option<&Plane>) -> Vec<Notice> {
         (Some(plane), Mode::OpenSource) if !tags.is_empty() => (
             "GatewayTagsIgnored",
             format!(
-                "an open-source Tyk Gateway ignores tags: spec.dataPlane.tags of OperatorContext {} separate nothing",
+                "an open-source Tyk Gateway ignores tags: spec.dataPlane.tags of OperatorContext {} separate nothing; \
+                 remove them, and give a data plane of its own a GatewayClass of its own",
                 plane.context
             ),
         ),

@@ -98,7 +98,7 @@ fn conflict(index: usize, listeners: &[Listener]) -> Option<Fault> {
         .collect();
     if !by_protocol.is_empty() {
         let message = format!(
-            "port {} has another protocol on listener {}",
+            "port {} has another protocol on listener {}; one of them needs another port",
             this.port,
             named(by_protocol)
         );
@@ -110,7 +110,7 @@ fn conflict(index: usize, listeners: &[Listener]) -> Option<Fault> {
         .collect();
     (!by_host.is_empty()).then(|| {
         let message = format!(
-            "port {} has the same hostname on listener {}",
+            "port {} has the same hostname on listener {}; one of them needs another hostname or port",
             this.port,
             named(by_host)
         );

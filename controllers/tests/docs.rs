@@ -193,9 +193,10 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
 }
 
 /// Events of the controllers, and of the framework below them.
-const TYK_EVENTS: [&str; 7] = [
+const TYK_EVENTS: [&str; 8] = [
     "AcceptedRemoved",
     "StatusContested",
+    "StatusOwnedByAnother",
     "ReconcileFailed",
     ledger::CERT_UPLOAD_FAILED,
     ledger::DELETION_FAILED,

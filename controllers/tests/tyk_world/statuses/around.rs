@@ -70,8 +70,9 @@ async fn given_this_service_then_these_addresses() {
 }
 
 /// Events that follow from the objects alone; the others of the page are shown where they happen.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     "StatusContested",
+    "StatusOwnedByAnother",
     "CertUploadFailed",
     "DeletionFailed",
     "CleanupBlocked",

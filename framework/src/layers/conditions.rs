@@ -721,6 +721,15 @@ fn refusal(target: Target<'_>, error: StatusError) -> ReconcileError {
     }
 }
 
+/// What a transition says; a condition without a message still is one, and nobody should read an empty line.
+fn words(transition: &Transition) -> String {
+    match (&transition.status, transition.message.is_empty()) {
+        (Some(status), true) => format!("condition {} is {status}", transition.type_),
+        (None, true) => format!("condition {} is over", transition.type_),
+        (_, false) => transition.message.clone(),
+    }
+}
+
 /// One line per change.
 fn log(target: Target<'_>, entry: Option<(&str, &str)>, transition: &Transition) {
     let (field, entry) = entry.unzip();
@@ -734,7 +743,7 @@ fn log(target: Target<'_>, entry: Option<(&str, &str)>, transition: &Transition)
         status = transition.status.as_deref().unwrap_or("removed"),
         reason = transition.reason,
         "{}",
-        transition.message
+        words(transition)
     );
 }
 
@@ -848,12 +857,12 @@ fn transition_notes(change: &StatusChange, report: &Report) -> Vec<Note> {
             Some(status) => Note {
                 warning: status != "True" && !waiting,
                 reason: t.reason.clone().into(),
-                message: t.message.clone(),
+                message: words(t),
             },
             None => Note {
                 warning: false,
                 reason: format!("{}Removed", t.type_).into(),
-                message: format!("condition {} is over", t.type_),
+                message: words(t),
             },
         })
         .collect()

@@ -150,6 +150,10 @@ async fn given_these_objects_then_this_event() {
     let operator = start(&server, &on());
     support::quiet(&server, mark).await;
     let events = server.list("Event", "web");
+    // None is empty, also not one about a condition without a message
+    for event in &events {
+        assert_ne!(event["note"], "", "{event:#}");
+    }
     for (reason, _, kind, name, words) in &rows {
         let about = |event: &&Value| {
             event["reason"] == *reason

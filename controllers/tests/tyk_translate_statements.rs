@@ -41,16 +41,16 @@ fn rows() -> Vec<(String, String, Vec<String>)> {
     rows
 }
 
-/// Names of the tests in a source: functions below `#[test]` or `#[tokio::test]`, and those listed in `stories![…]`,
-/// which a harness of their own runs.
+/// Names of the tests in a source: functions below `#[test]` or `#[tokio::test]`, and those listed in `stories![…]`
+/// and `everywhere!(…)`, which run each of them in several ways.
 fn tests_of(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     // Whether the attributes above make the next function a test, and whether the line is in a list of stories.
     let (mut test, mut listed) = (false, false);
     for line in text.lines().map(str::trim) {
-        if line.starts_with("stories![") {
+        if line.starts_with("stories![") || line == "everywhere!(" {
             listed = true;
-        } else if line.starts_with(']') {
+        } else if listed && line.starts_with([']', ')']) {
             listed = false;
         } else if listed {
             found.extend(
@@ -89,9 +89,13 @@ fn only_tests_count_as_tests() {
         stories![
             methods::told,
         ]
-        fn last() {}";
+        fn last() {}
+        everywhere!(
+            here_and_there,
+        );
+        async fn here_and_there(place: Where) {}";
     let found: Vec<_> = tests_of(text).into_iter().collect();
-    assert_eq!(found, ["plain", "told", "waits"]);
+    assert_eq!(found, ["here_and_there", "plain", "told", "waits"]);
 }
 
 /// Names of the tests in the sources that hold some.

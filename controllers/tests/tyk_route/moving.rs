@@ -1,7 +1,7 @@
 //! Routes that move from one Tyk to another, and routes in two.
 
-use routewright::tyk::client::TykErrorClass;
-use serde_json::json;
+use routewright::tyk::{client::TykErrorClass, translate::Owner};
+use serde_json::{Value, json};
 
 use super::{
     bench::*,
@@ -9,6 +9,8 @@ use super::{
 };
 
 everywhere!(
+    a_host_and_path_that_go_from_one_route_to_another_are_served_by_the_other_one,
+    a_hostname_that_goes_from_one_route_to_another_takes_all_its_paths_along,
     a_class_that_names_another_context_moves_its_routes_and_leaves_nothing_behind,
     what_does_not_stand_at_its_new_place_is_not_taken_from_its_old_one,
     a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else,
@@ -164,4 +166,99 @@ async fn another_context_of_the_same_tyk_moves_nothing(place: Where) {
     assert_eq!(bench.tyk.writes(), [format!("POST {}", id("/a"))]);
     assert!(bench.annotation().unwrap().starts_with("tyk/second@"));
     assert_eq!(bench.events(), NOTHING);
+}
+
+/// Route `shop/<name>` as Tyk and status show it: its ids in the first Tyk, and its Accepted.
+fn other(bench: &Bench, name: &str) -> (Vec<String>, String) {
+    let route = bench.server.get("HTTPRoute", "shop", name).unwrap();
+    let documents = bench.tyk.at(URL);
+    let own = documents
+        .iter()
+        .filter(|(_, document)| Owner::of(document).unwrap().route.name == name);
+    let conditions = &route["status"]["parents"][0]["conditions"];
+    let accepted = conditions
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|c| c["type"] == "Accepted");
+    (
+        own.map(|(id, _)| id.clone()).collect(),
+        accepted.map_or("-".to_owned(), |c| c["message"].as_str().unwrap().to_owned()),
+    )
+}
+
+/// Where a document listens.
+fn place(document: &Value) -> (String, String) {
+    let server = &document["x-tyk-api-gateway"]["server"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (
+        text(&server["customDomain"]["name"]),
+        text(&server["listenPath"]["value"]),
+    )
+}
+
+async fn a_host_and_path_that_go_from_one_route_to_another_are_served_by_the_other_one(place: Where) {
+    // The one that takes over is looked at before or after the one that gives up.
+    for taker in ["a-taker", "z-taker"] {
+        let mut bench = Bench::at_with(
+            &place,
+            [route(&["/x", "/y"]), route_named(taker, "a.example.com", &["/z"])],
+        )
+        .await;
+        // when one edit takes a path from one route, and another gives it to the other
+        bench.edit(paths(&["/y"]));
+        let rules = paths(&["/z", "/x"]);
+        bench.server.edit("HTTPRoute", "shop", taker, rules);
+        bench.settle().await;
+        bench.settle().await;
+        // then each place is served once, under the path that was asked for, by the route that has it now
+        let mut places: Vec<_> = bench.tyk.at(URL).values().map(self::place).collect();
+        places.sort();
+        let wanted = ["/x", "/y", "/z"].map(|path| ("a.example.com".to_owned(), path.to_owned()));
+        assert_eq!(places, wanted, "{taker}");
+        let (ids, accepted) = other(&bench, taker);
+        assert_eq!((ids.len(), accepted.as_str()), (2, "2 APIs"), "{taker}");
+        assert_eq!(bench.accepted(), "True/Accepted: 1 API", "{taker}");
+        assert_eq!(bench.event("DriftMended"), NOTHING, "{taker}");
+    }
+}
+
+async fn a_hostname_that_goes_from_one_route_to_another_takes_all_its_paths_along(place: Where) {
+    for taker in ["a-taker", "z-taker"] {
+        let mut bench = Bench::at_with(
+            &place,
+            [
+                route(&["/x", "/y"]),
+                route_named(taker, "b.example.com", &["/x", "/y"]),
+            ],
+        )
+        .await;
+        // when two routes exchange their hostnames
+        bench.edit(json!({"spec": {"hostnames": ["b.example.com"]}}));
+        let hosts = json!({"spec": {"hostnames": ["a.example.com"]}});
+        bench.server.edit("HTTPRoute", "shop", taker, hosts);
+        bench.settle().await;
+        bench.settle().await;
+        // then all four places are served, each by the route that names it now
+        let documents = bench.tyk.at(URL);
+        let mut places: Vec<_> = documents
+            .values()
+            .map(|document| {
+                let (host, path) = self::place(document);
+                (host, path, Owner::of(document).unwrap().route.name)
+            })
+            .collect();
+        places.sort();
+        let wanted = [
+            ("a", "/x", taker),
+            ("a", "/y", taker),
+            ("b", "/x", "r"),
+            ("b", "/y", "r"),
+        ];
+        let wanted = wanted
+            .map(|(host, path, route)| (format!("{host}.example.com"), path.to_owned(), route.to_owned()));
+        assert_eq!(places, wanted, "{taker}");
+        assert_eq!(other(&bench, taker).1, "2 APIs", "{taker}");
+        assert_eq!(bench.accepted(), "True/Accepted: 2 APIs", "{taker}");
+    }
 }

@@ -9,6 +9,7 @@ use routewright::tyk::{
     verdict::{Connection, Mode},
 };
 use routewright_tyk_double::Fault;
+use serde_json::json;
 
 use crate::stage::{BOTH, SECRET, Stage, api, id, job, removal, version};
 
@@ -213,7 +214,10 @@ async fn a_dashboard_that_wants_unique_paths_says_what_to_set() {
         crate::stage::settings(),
     );
     stage.clean(job("a", vec![api(1, "/")])).await;
-    let done = stage.submit(job("b", vec![api(2, "/")])).await;
+    // another hostname, which a gateway tells apart
+    let mut other = api(2, "/");
+    other.document["x-tyk-api-gateway"]["server"]["customDomain"]["name"] = json!("b.example.com");
+    let done = stage.submit(job("b", vec![other])).await;
     let error = failure(&done, 2);
     assert!(error.message.contains("enable_duplicate_slugs"), "{error}");
 }

@@ -93,65 +93,71 @@ async fn another_owners_document_is_neither_overwritten_nor_deleted() {
 
 #[tokio::test]
 async fn a_path_moves_from_one_route_to_another_in_one_batch_whoever_comes_first() {
-    for new_one_first in [true, false] {
-        let stage = Stage::new(BOTH[0]).await;
-        stage.clean(job("old", vec![api(1, "/p")])).await;
-        // when the new one's job and the old one's removal come a little apart
-        let new = stage.clean(job("new", vec![api(2, "/p")]));
-        let old = stage.clean(removal("old", &[1]));
-        let pause = tokio::time::sleep(Duration::from_millis(60));
-        if new_one_first {
-            tokio::join!(new, async {
-                pause.await;
-                old.await
-            });
-        } else {
-            tokio::join!(old, async {
-                pause.await;
-                new.await
-            });
+    for mode in BOTH {
+        for new_one_first in [true, false] {
+            let stage = Stage::new(mode).await;
+            stage.clean(job("old", vec![api(1, "/p")])).await;
+            // when the new one's job and the old one's removal come a little apart
+            let new = stage.clean(job("new", vec![api(2, "/p")]));
+            let old = stage.clean(removal("old", &[1]));
+            let pause = tokio::time::sleep(Duration::from_millis(60));
+            if new_one_first {
+                tokio::join!(new, async {
+                    pause.await;
+                    old.await
+                });
+            } else {
+                tokio::join!(old, async {
+                    pause.await;
+                    new.await
+                });
+            }
+            // then the path is the new one's, and nothing was renamed
+            assert_eq!(stage.tyk().listen_path(&id(2)).as_deref(), Some("/p"));
+            assert_eq!(stage.tyk().listen_path(&id(1)), None);
         }
-        // then the path is the new one's, and nothing was renamed
-        assert_eq!(stage.tyk().listen_path(&id(2)).as_deref(), Some("/p"));
-        assert_eq!(stage.tyk().listen_path(&id(1)), None);
     }
 }
 
 #[tokio::test]
 async fn a_path_whose_holder_stays_is_not_taken_and_its_release_is_told() {
-    let stage = Stage::new(BOTH[0]).await;
-    stage.clean(job("old", vec![api(1, "/p")])).await;
-    // when nobody removes the old one in time
-    let done = stage.submit(job("new", vec![api(2, "/p")])).await;
-    let Trouble::Failed(error) = &done.troubled[&id(2)] else {
-        panic!("{done:?}")
-    };
-    assert!(error.message.contains(&id(1)), "{error}");
-    assert_eq!(stage.tyk().listen_path(&id(1)).as_deref(), Some("/p"));
-    // when it goes after all, the other one is told, and stands
-    stage.clean(removal("old", &[1])).await;
-    stage
-        .eventually("told", || stage.told().contains(&Key::new("shop", "new")))
-        .await;
-    stage.clean(job("new", vec![api(2, "/p")])).await;
-    assert_eq!(stage.tyk().listen_path(&id(2)).as_deref(), Some("/p"));
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        stage.clean(job("old", vec![api(1, "/p")])).await;
+        // when nobody removes the old one in time
+        let done = stage.submit(job("new", vec![api(2, "/p")])).await;
+        let Trouble::Failed(error) = &done.troubled[&id(2)] else {
+            panic!("{done:?}")
+        };
+        assert!(error.message.contains(&id(1)), "{error}");
+        assert_eq!(stage.tyk().listen_path(&id(1)).as_deref(), Some("/p"));
+        // when it goes after all, the other one is told, and stands
+        stage.clean(removal("old", &[1])).await;
+        stage
+            .eventually("told", || stage.told().contains(&Key::new("shop", "new")))
+            .await;
+        stage.clean(job("new", vec![api(2, "/p")])).await;
+        assert_eq!(stage.tyk().listen_path(&id(2)).as_deref(), Some("/p"));
+    }
 }
 
 #[tokio::test]
 async fn two_routes_swap_their_paths() {
-    let stage = Stage::new(BOTH[0]).await;
-    stage.clean(job("a", vec![api(1, "/a")])).await;
-    stage.clean(job("b", vec![api(2, "/b")])).await;
-    let mut a = job("a", vec![api(3, "/b")]);
-    a.remove = vec![id(1)];
-    let mut b = job("b", vec![api(4, "/a")]);
-    b.remove = vec![id(2)];
-    tokio::join!(stage.clean(a), async {
-        tokio::time::sleep(Duration::from_millis(60)).await;
-        stage.clean(b).await
-    });
-    assert_eq!(stage.tyk().listen_path(&id(3)).as_deref(), Some("/b"));
-    assert_eq!(stage.tyk().listen_path(&id(4)).as_deref(), Some("/a"));
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        stage.clean(job("a", vec![api(1, "/a")])).await;
+        stage.clean(job("b", vec![api(2, "/b")])).await;
+        let mut a = job("a", vec![api(3, "/b")]);
+        a.remove = vec![id(1)];
+        let mut b = job("b", vec![api(4, "/a")]);
+        b.remove = vec![id(2)];
+        tokio::join!(stage.clean(a), async {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            stage.clean(b).await
+        });
+        assert_eq!(stage.tyk().listen_path(&id(3)).as_deref(), Some("/b"));
+        assert_eq!(stage.tyk().listen_path(&id(4)).as_deref(), Some("/a"));
+    }
 }
 
 #[tokio::test]

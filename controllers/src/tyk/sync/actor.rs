@@ -341,7 +341,7 @@ impl Actor {
         let book = self.shared.book();
         let now = Instant::now();
         queued.job.apis.iter().any(|api| {
-            let slot = marks::Wanted::of(api, &queued.job.owner, 0).slot;
+            let slot = marks::Wanted::of(api, &queued.job.owner, 0).slot(book.mode);
             let going = |other: &str| {
                 let mut removals = self.queue.iter().flat_map(|queued| &queued.job.remove);
                 removals.any(|id| id == other) || book.leaves(other, now)

@@ -442,7 +442,7 @@ impl<'a> Batch<'a> {
     async fn write(&mut self, writes: Vec<Write>, going: &BTreeSet<Arc<str>>) -> Vec<Write> {
         let mut free = Vec::new();
         for write in writes {
-            let (id, slot) = (&*write.id, write.wanted.slot);
+            let (id, slot) = (&*write.id, write.wanted.slot(self.mode()));
             let route = self.owner(write.job).map(|owner| owner.route.clone());
             let held = self
                 .shared

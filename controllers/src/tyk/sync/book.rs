@@ -263,17 +263,17 @@ impl Book {
         let (due, edits) = old.map_or((None, 0), |old| {
             (old.due, if old.hash == wanted.hash { old.edits } else { 0 })
         });
-        let slot = old.map(|old| old.slot);
-        if slot != Some(wanted.slot) {
+        let (slot, wants) = (old.map(|old| old.slot), wanted.slot(self.mode));
+        if slot != Some(wants) {
             if let Some(slot) = slot {
                 self.leave(slot, id);
             }
-            self.slots.entry(wanted.slot).or_default().insert(Arc::clone(id));
+            self.slots.entry(wants).or_default().insert(Arc::clone(id));
         }
         let entry = Entry {
             owner: Arc::clone(owner),
             hash: wanted.hash,
-            slot: wanted.slot,
+            slot: wants,
             essence: wanted.essence,
             nonce: wanted.nonce,
             edits,
@@ -310,9 +310,6 @@ impl Book {
         slot: u64,
         going: &dyn Fn(&str) -> bool,
     ) -> Option<(Arc<str>, Key)> {
-        if self.mode == Mode::Dashboard {
-            return None;
-        }
         let ids = self.slots.get(&slot)?;
         ids.iter().find_map(|other| {
             let entry = self.entries.get(other)?;

@@ -149,6 +149,14 @@ impl Place {
         }
     }
 
+    /// What was written is loaded, without anybody of the operator asking for it.
+    pub fn load(&self) {
+        match self.tyk() {
+            Some(tyk) => tyk.reload(),
+            None => self.handle().load(),
+        }
+    }
+
     /// How many certificates its store has.
     pub fn certificates(&self) -> usize {
         match self.tyk() {

@@ -458,27 +458,51 @@ enum Point {
     Tyk(usize, Side),
 }
 
+/// What happens after the process was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// A new one begins.
+    Again,
+    /// The route is deleted, and a new one begins.
+    Gone,
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_gateway() {
-    println!("{}", sweep(&Kind::Gateway, 40).await);
+    println!("{}", sweep(&Kind::Gateway, Then::Again, 40).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_dashboard() {
-    println!("{}", sweep(&Kind::Dashboard, 28).await);
+    println!("{}", sweep(&Kind::Dashboard, Then::Again, 28).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_write_on_either_side_a_new_process_comes_to_the_same_end_in_a_tyk_gateway() {
     if let Some(kind) = Kind::given() {
-        println!("{}", sweep(&kind, 40).await);
+        println!("{}", sweep(&kind, Then::Again, 40).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_write_on_either_side_and_deleted_no_api_is_left_in_a_gateway() {
+    println!("{}", sweep(&Kind::Gateway, Then::Gone, 30).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_write_on_either_side_and_deleted_no_api_is_left_in_a_tyk_gateway() {
+    if let Some(kind) = Kind::given() {
+        println!("{}", sweep(&kind, Then::Gone, 30).await);
     }
 }
 
 /// Every tale at every point; what was counted.
-async fn sweep(kind: &Kind, least: usize) -> String {
+async fn sweep(kind: &Kind, then: Then, least: usize) -> String {
     let (mut count, mut report) = (0, String::new());
     for tale in tales() {
+        if then == Then::Gone && tale.end.is_empty() {
+            continue;
+        }
         // the points of an undisturbed run
         let mut real = Real::begin(kind, tale.before.clone()).await;
         let steps = real.steps();
@@ -525,14 +549,29 @@ async fn sweep(kind: &Kind, least: usize) -> String {
                 }
             }
             real.server.revive();
+            if then == Then::Gone {
+                real.server.delete("HTTPRoute", "shop", "r");
+            }
+            let is_over = |r: &Real| match then {
+                Then::Again => tale.is_told(r),
+                Then::Gone => r.route().is_none() && r.loaded().is_empty(),
+            };
             real.start();
-            real.until(&case, |r| tale.is_told(r)).await;
+            real.until(&case, is_over).await;
             real.quiet().await;
-            assert!(tale.is_told(&real), "{case}: and so it stays");
+            assert!(is_over(&real), "{case}: and so it stays");
             real.kill();
+            if then == Then::Gone {
+                real.tyk.load();
+                assert_eq!(
+                    real.loaded(),
+                    bench::NOTHING,
+                    "{case}: nor written and not loaded"
+                );
+            }
             count += 1;
         }
     }
     assert!(count >= least, "{report}{count}");
-    format!("{report}{kind:?}: {count} kill points")
+    format!("{report}{kind:?}, {then:?}: {count} kill points")
 }

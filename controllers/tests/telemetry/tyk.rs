@@ -154,6 +154,24 @@ async fn a_routes_life_with_a_credential_that_fails_and_one_that_works_sends_no_
             .collect();
         assert!(ends.iter().any(|end| end == "success"), "{ends:?}");
         assert!(ends.iter().any(|end| end != "success"), "{ends:?}");
+        // and what Tyk had to do with each, in its trace
+        let spans = collector.spans();
+        let submits: Vec<_> = spans.iter().filter(|span| span.name == "submit").collect();
+        let with = |class: Option<&str>| {
+            let said = submits.iter().map(|span| attributes(&span.attributes));
+            said.filter(|said| said.get("error.class").map(String::as_str) == class)
+                .count()
+        };
+        assert!(with(Some("denied")) >= 2 && with(None) >= 3, "{submits:#?}");
+        for submit in &submits {
+            let parent = spans.iter().find(|span| span.span_id == submit.parent_span_id);
+            assert_eq!(parent.map(|span| span.name.as_str()), Some("reconcile"));
+            let said = attributes(&submit.attributes);
+            assert_eq!(
+                (said["server.address"].as_str(), said["tyk.context"].as_str()),
+                ("127.0.0.1", "tyk/main")
+            );
+        }
         let sent = tap.bytes();
         let sent = String::from_utf8_lossy(&sent).into_owned();
         assert!(sent.contains("tyk-httproute"), "the tap hears what is sent");

@@ -72,6 +72,21 @@ pub enum TykErrorClass {
     Fenced,
 }
 
+impl TykErrorClass {
+    /// Its name in traces.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Failing => "failing",
+            Self::Busy => "busy",
+            Self::Denied => "denied",
+            Self::Refused => "refused",
+            Self::NoConnection => "no_connection",
+            Self::Fenced => "fenced",
+        }
+    }
+}
+
 /// A failed call. The message is stable between tries and names the way out; it may stand in a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TykError {

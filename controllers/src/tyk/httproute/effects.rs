@@ -19,6 +19,7 @@ use reconcile_kit::{
     owner::{OwnerPatch, OwnerWrite},
 };
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::{
     intent::{Intent, Leftover, Task, intent},
@@ -182,7 +183,30 @@ impl Drive {
                     .iter()
                     .all(|standing| work.memory.has(&task.place, &standing.api.id)),
         };
-        self.sync.submit(&task.connection, job).await
+        self.submit(&task.connection, job).await
+    }
+
+    /// Hands a job in and waits for what comes of it: the part of Tyk in the trace of a reconcile. The calls themselves are
+    /// made for many routes at once and belong to none.
+    async fn submit(&self, connection: &Arc<Connection>, job: Job) -> Done {
+        let url = reqwest::Url::parse(&connection.url).ok();
+        let span = tracing::info_span!(
+            "tyk",
+            otel.name = "submit",
+            otel.kind = "client",
+            server.address = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default(),
+            tyk.context = %connection.context,
+            tyk.apis = job.apis.len(),
+            tyk.removals = job.remove.len(),
+            otel.status_code = tracing::field::Empty,
+            error.class = tracing::field::Empty,
+        );
+        let done = self.sync.submit(connection, job).instrument(span.clone()).await;
+        if let Some(trouble) = done.trouble() {
+            span.record("otel.status_code", "ERROR");
+            span.record("error.class", trouble);
+        }
+        done
     }
 
     /// A way to the Tyk of a leftover; else what each context leads to instead.
@@ -241,7 +265,7 @@ impl Drive {
                     certificates: Vec::new(),
                     trusted: false,
                 };
-                let done = self.sync.submit(&connection, job).await;
+                let done = self.submit(&connection, job).await;
                 ledger.leftover(leftover, &asked, &done);
             }
         }

@@ -65,6 +65,18 @@ pub enum Trouble {
     Failed(TykError),
 }
 
+impl Trouble {
+    /// Its name in traces.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Foreign { .. } => "foreign",
+            Self::Renamed { .. } => "renamed",
+            Self::NotLoaded => "not_loaded",
+            Self::Failed(error) => error.class.label(),
+        }
+    }
+}
+
 /// What came of a [`Job`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
@@ -80,6 +92,13 @@ pub struct Done {
 }
 
 impl Done {
+    /// The first thing that is the matter, by name.
+    pub fn trouble(&self) -> Option<&'static str> {
+        let apis = self.troubled.values().chain(self.remaining.values());
+        let certificates = self.certificates.values().map(|error| error.class.label());
+        apis.map(Trouble::label).chain(certificates).next()
+    }
+
     /// Everything stands, and nothing else does.
     pub fn is_clean(&self) -> bool {
         self.troubled.is_empty() && self.remaining.is_empty() && self.certificates.is_empty()

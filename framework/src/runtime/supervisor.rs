@@ -501,7 +501,11 @@ async fn supervise(board: Arc<Board>, mut conditions: Conditions) {
     let mut warm: Option<Vec<WatchGuard>> = None;
     let mut absent = String::new();
     loop {
-        match conditions.allowed(&unit) {
+        let allowed = conditions.allowed(&unit);
+        if allowed != Allowed::WaitForApi {
+            absent.clear();
+        }
+        match allowed {
             Allowed::Stop => {
                 drop(warm.take());
                 board.set(State::Stopping);

@@ -101,6 +101,57 @@ impl Counts {
     }
 }
 
+/// What is logged, as text.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock(&self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_waits_for_a_kind_logs_which_and_once() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let lines = || {
+        let text = String::from_utf8(lock(&log.0).clone()).unwrap();
+        let waits = text.lines().filter(|line| line.contains("install their CRDs"));
+        waits.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Given a controller, and nothing known of its kind, then nothing is said
+    let world = world(ApiState::Unknown, true);
+    world
+        .supervisor
+        .add(Counts::default().unit(Duration::from_secs(1)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(lines(), [""; 0]);
+    // when it is known not to be served, then that is one line, however often it is heard
+    for _ in 0..3 {
+        world.presence.set(THING, ApiState::Absent);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(lines().len(), 1, "{:#?}", lines());
+    assert!(lines()[0].contains(&THING.to_string()), "{:#?}", lines());
+    // and once more when it goes again
+    world.presence.set(THING, ApiState::Served);
+    until("running", || world.state() == State::Running).await;
+    world.presence.set(THING, ApiState::Absent);
+    until("stopped", || world.state() == State::WaitingForApi).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(lines().len(), 2, "{:#?}", lines());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_controller_waits_for_its_api_then_for_the_lease_and_goes_with_either() {
     let world = world(ApiState::Unknown, false);

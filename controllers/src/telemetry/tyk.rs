@@ -14,6 +14,12 @@ use reconcile_kit::runtime::Metrics;
 
 use crate::tyk::verdict::Mode;
 
+/// The span of a job has failed, with this class; its fields `otel.status_code` and `error.class` have to be there.
+pub fn failed(span: &tracing::Span, class: &'static str) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.class", class);
+}
+
 /// Labels of a request to Tyk.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabel {

@@ -28,12 +28,15 @@ use super::{
     names,
     planner::{Finding, Known, RoutePlanner, Said, Work},
 };
-use crate::tyk::{
-    client::{TykError, TykErrorClass},
-    objects::Key,
-    sync::{Contexts, Done, Job, Syncing},
-    verdict::Connection,
-    world::WatchedRoute,
+use crate::{
+    telemetry::tyk::failed,
+    tyk::{
+        client::{TykError, TykErrorClass},
+        objects::Key,
+        sync::{Contexts, Done, Job, Syncing},
+        verdict::Connection,
+        world::WatchedRoute,
+    },
 };
 
 /// How long it is believed what a context leads to: as long as a crowd of routes takes to be deleted at once.
@@ -203,8 +206,7 @@ impl Drive {
         );
         let done = self.sync.submit(connection, job).instrument(span.clone()).await;
         if let Some(trouble) = done.trouble() {
-            span.record("otel.status_code", "ERROR");
-            span.record("error.class", trouble);
+            failed(&span, trouble);
         }
         done
     }

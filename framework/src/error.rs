@@ -5,8 +5,6 @@ use std::{fmt, time::Duration};
 
 use kube::core::Status;
 
-use crate::owner::Patched;
-
 /// Why a reconcile failed, as far as the retry is concerned. A stable, low-cardinality label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
@@ -63,8 +61,6 @@ pub struct ReconcileError {
     pub class: ErrorClass,
     /// What went wrong, naming the object and, where there is one, the way out.
     pub message: String,
-    /// The owner after the patches of the run that failed; `None` if it made none.
-    pub owner_version: Option<Patched>,
 }
 
 impl fmt::Display for ReconcileError {
@@ -81,16 +77,7 @@ impl ReconcileError {
         Self {
             class,
             message: message.into(),
-            owner_version: None,
         }
-    }
-
-    /// The run had patched its owner, which is like this now: what is said about the failure must start from there.
-    /// What is known already is newer.
-    #[must_use]
-    pub fn after_patches(mut self, owner: Option<Patched>) -> Self {
-        self.owner_version = self.owner_version.or(owner);
-        self
     }
 
     /// What `kube` answered, with the doing that failed in front (`apply Ingress ns/name`).

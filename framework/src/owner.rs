@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use kube::{Client, Resource, core::ObjectMeta};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    ApiKind, ErrorClass, ReconcileError,
+    ApiKind, ErrorClass, ReconcileError, Request,
     api::{self, Target},
 };
 
@@ -111,13 +111,27 @@ pub struct Patched {
     pub status: Map<String, Value>,
 }
 
-impl Patched {
-    /// At this version, with no field of status set.
-    pub fn at(version: impl Into<String>) -> Self {
-        Self {
-            version: version.into(),
-            status: Map::new(),
-        }
+/// The owner after the patches of one reconcile, if it made any. Clones share it: whoever stands outside of what patched
+/// knows it too, even if that was dropped or panicked.
+#[derive(Clone, Debug, Default)]
+pub struct Patches(Arc<Mutex<Option<Patched>>>);
+
+impl Patches {
+    fn lock(&self) -> MutexGuard<'_, Option<Patched>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The owner as it is after the latest patch; `None` if there was none.
+    pub fn latest(&self) -> Option<Patched> {
+        self.lock().clone()
+    }
+
+    /// It was patched, and has this version since. `status`: fields of it that were set.
+    pub fn note(&self, version: impl Into<String>, status: Map<String, Value>) {
+        let mut latest = self.lock();
+        let now = latest.get_or_insert_default();
+        now.version = version.into();
+        now.status.extend(status);
     }
 }
 
@@ -128,50 +142,28 @@ pub struct OwnerPatch {
     namespace: String,
     name: String,
     manager: Arc<str>,
-    state: Mutex<State>,
-}
-
-#[derive(Clone)]
-struct State {
-    now: Patched,
-    written: bool,
+    /// The version in hand when the reconcile began.
+    begun: String,
+    patches: Patches,
 }
 
 impl OwnerPatch {
-    /// For this object, as it is in hand.
+    /// For the object of this reconcile, as it is in hand or was patched since.
     pub fn new<K: Resource<DynamicType = ()>>(
-        object: &K,
+        request: &Request<K>,
         manager: Arc<str>,
         writer: Arc<dyn OwnerWriter>,
     ) -> Self {
-        let meta: &ObjectMeta = object.meta();
+        let meta: &ObjectMeta = request.object.meta();
         Self {
             writer,
             kind: ApiKind::of::<K>(),
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
             manager,
-            state: Mutex::new(State {
-                now: Patched::at(meta.resource_version.clone().unwrap_or_default()),
-                written: false,
-            }),
+            begun: meta.resource_version.clone().unwrap_or_default(),
+            patches: request.patches.clone(),
         }
-    }
-
-    /// The same owner, known to be as it was patched already.
-    pub fn at(self, now: Patched) -> Self {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { now, written: true };
-        self
-    }
-
-    fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The owner after the patches so far; `None` if there was none.
-    pub fn patched(&self) -> Option<Patched> {
-        let state = self.state();
-        state.written.then_some(state.now)
     }
 
     /// Patches the owner if it is still as we know it; the object as it is then. A conflict is an error of that class.
@@ -181,10 +173,12 @@ impl OwnerPatch {
             namespace: &self.namespace,
             name: &self.name,
         };
-        let State { mut now, .. } = self.state();
-        let version = now.version;
+        let version = self
+            .patches
+            .latest()
+            .map_or_else(|| self.begun.clone(), |p| p.version);
         let object = self.writer.write(target, &version, &self.manager, write).await?;
-        now.version = object
+        let version = object
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str)
             .ok_or_else(|| {
@@ -192,12 +186,12 @@ impl OwnerPatch {
                     ErrorClass::Transient,
                     format!("patch {target}: the answer has no version"),
                 )
-            })?
-            .to_owned();
-        if let OwnerWrite::Status(Value::Object(fields)) = write {
-            now.status.extend(fields.clone());
-        }
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State { now, written: true };
+            })?;
+        let status = match write {
+            OwnerWrite::Status(Value::Object(fields)) => fields.clone(),
+            _ => Map::new(),
+        };
+        self.patches.note(version, status);
         Ok(object)
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::owner::Patches;
+
 /// One reconcile of one object, as the cache knew it when it began.
 #[derive(Debug)]
 pub struct Request<K> {
@@ -11,6 +13,8 @@ pub struct Request<K> {
     pub attempt: u32,
     /// The object carries a deletionTimestamp and our finalizer: undo external effects. Set by the Finalizer layer.
     pub deleting: bool,
+    /// Patches of the object by this very reconcile. Clones share them, so that they are known however it ends.
+    pub patches: Patches,
 }
 
 impl<K> Request<K> {
@@ -20,6 +24,7 @@ impl<K> Request<K> {
             object,
             attempt: 0,
             deleting: false,
+            patches: Patches::default(),
         }
     }
 }
@@ -31,6 +36,7 @@ impl<K> Clone for Request<K> {
             object: Arc::clone(&self.object),
             attempt: self.attempt,
             deleting: self.deleting,
+            patches: self.patches.clone(),
         }
     }
 }

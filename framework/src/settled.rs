@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{ApiKind, Child, ErrorClass, HoldReason, Verdict, owner::Patched};
+use crate::{ApiKind, Child, ErrorClass, HoldReason, Verdict};
 
 /// A plan after its children were applied.
 #[derive(Debug)]
@@ -15,8 +15,6 @@ pub struct Settled<V> {
     pub requeue: Option<Duration>,
     /// External effects are undone (or there were none): the finalizer may go. Set by the Effects layer.
     pub released: bool,
-    /// The owner as it is now, if a layer wrote to it during this reconcile.
-    pub owner_version: Option<Patched>,
 }
 
 /// What became of the children of a plan.

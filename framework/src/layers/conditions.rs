@@ -221,11 +221,11 @@ where
 
     fn call(&mut self, request: Request<P::Object>) -> Self::Future {
         let object = Arc::clone(&request.object);
-        let attempt = request.attempt;
+        let (attempt, patches) = (request.attempt, request.patches.clone());
         let inner = self.inner.call(request);
         let (reporting, rewrites) = (Arc::clone(&self.reporting), self.rewrites.clone());
         Box::pin(async move {
-            let (report, failure, patched) = match inner.await {
+            let (report, failure) = match inner.await {
                 Ok(settled) => {
                     if settled.released && object.meta().deletion_timestamp.is_some() {
                         return Ok(Outcome::Done);
@@ -233,12 +233,9 @@ where
                     let mut report = P::report(&object, &settled.verdict, &settled.children);
                     report.outcome = report.outcome.no_later_than(settled.requeue);
                     contested(&mut report, &settled.children);
-                    (report, failed_child(&settled.children), settled.owner_version)
+                    (report, failed_child(&settled.children))
                 }
-                Err(error) => {
-                    let patched = error.owner_version.clone();
-                    (P::report_error(&object, &error), Some(error), patched)
-                }
+                Err(error) => (P::report_error(&object, &error), Some(error)),
             };
             if let Some(error) = &failure
                 && is_quiet(error.class, attempt)
@@ -247,6 +244,8 @@ where
             }
             let outcome = report.outcome.clone();
             let paced = failure.is_none();
+            // However the run ended: what is said must find the version that its own patches led to.
+            let patched = patches.latest();
             let end = reporting.say::<P>(&object, report, patched, paced).await?;
             if end == Said::Again {
                 rewrites.inc();
@@ -873,7 +872,13 @@ mod tests {
     use super::*;
     use crate::{
         Verdict,
-        layers::tests::{TOY_API, Toy, object},
+        layers::{
+            catch_panic::CatchPanicLayer,
+            effects::{Effects, EffectsLayer},
+            tests::{OwnerLog, TOY_API, Toy, object},
+            timeout::TimeoutLayer,
+        },
+        owner::OwnerPatch,
         settled::SettledChild,
     };
     use async_trait::async_trait;
@@ -974,14 +979,15 @@ mod tests {
     type Answer = Result<Settled<u32>, ReconcileError>;
     type Stack = tower::util::BoxCloneSyncService<Request<ConfigMap>, Outcome, ReconcileError>;
 
+    const CONTRACT: StatusContract = StatusContract {
+        manager: "kit",
+        conditions: &["Ready"],
+        fields: &["size"],
+        mode: StatusMode::Apply,
+    };
+
     /// The layer alone around an inner service that always answers this.
     fn stack(seam: &Seam, answer: impl Fn() -> Answer + Send + Sync + Clone + 'static) -> Stack {
-        const CONTRACT: StatusContract = StatusContract {
-            manager: "kit",
-            conditions: &["Ready"],
-            fields: &["size"],
-            mode: StatusMode::Apply,
-        };
         let reporting = Reporting::new(CONTRACT, Arc::new(seam.clone()), Arc::new(seam.clone()));
         Stack::new(
             ServiceBuilder::new()
@@ -998,17 +1004,15 @@ mod tests {
             children: Children::default(),
             requeue: None,
             released: false,
-            owner_version: None,
         })
     }
     #[tokio::test]
     async fn a_failure_is_written_to_the_version_that_the_run_left_behind() {
         let seam = Seam::default();
-        let failed = || {
-            let error = ReconcileError::new(ErrorClass::Transient, "no");
-            Err(error.after_patches(Some(Patched::at("41"))))
-        };
-        stack(&seam, failed).oneshot(object("n")).await.unwrap_err();
+        let failed = || Err(ReconcileError::new(ErrorClass::Transient, "no"));
+        let request = object("n");
+        request.patches.note("41", Map::new());
+        stack(&seam, failed).oneshot(request).await.unwrap_err();
         let versions: Vec<String> = seam.written.lock().unwrap().iter().map(|w| w.0.clone()).collect();
         assert_eq!(versions, ["41"]);
     }
@@ -1017,24 +1021,59 @@ mod tests {
     async fn a_field_that_the_run_set_itself_is_kept_though_the_cache_does_not_show_it_yet() {
         for fails in [false, true] {
             let seam = Seam::default();
-            let patched = || Patched {
-                version: "41".into(),
-                status: serde_json::from_value(json!({"size": "7", "foreign": "x"})).unwrap(),
-            };
             let answer = move || match fails {
-                true => Err(ReconcileError::new(ErrorClass::Transient, "no").after_patches(Some(patched()))),
-                false => fine().map(|settled| Settled {
-                    owner_version: Some(patched()),
-                    ..settled
-                }),
+                true => Err(ReconcileError::new(ErrorClass::Transient, "no")),
+                false => fine(),
             };
-            let _ = stack(&seam, answer).oneshot(object("n")).await;
+            let request = object("n");
+            let set = serde_json::from_value(json!({"size": "7", "foreign": "x"})).unwrap();
+            request.patches.note("41", set);
+            let _ = stack(&seam, answer).oneshot(request).await;
             let body = seam.bodies().remove(0);
             assert_eq!(
                 (&body["size"], &body["foreign"]),
                 (&json!("7"), &Value::Null),
                 "fails: {fails}"
             );
+        }
+    }
+
+    /// Records a field of status on the owner, and then ends in this way.
+    struct Ending(&'static str);
+    impl Effects<Toy> for Ending {
+        async fn perform(
+            &self,
+            _: &Request<ConfigMap>,
+            _: Settled<u32>,
+            owner: &OwnerPatch,
+        ) -> Result<Settled<u32>, ReconcileError> {
+            owner.status(json!({"size": "7"})).await?;
+            match self.0 {
+                "slow" => std::future::pending().await,
+                "panic" => panic!("as the story wants it"),
+                _ => Err(ReconcileError::new(ErrorClass::Transient, "no")),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_a_run_ends_its_failure_is_said_on_top_of_what_the_run_wrote() {
+        for how in ["error", "slow", "panic"] {
+            let seam = Seam::default();
+            let reporting = Reporting::new(CONTRACT, Arc::new(seam.clone()), Arc::new(seam.clone()));
+            let stack = ServiceBuilder::new()
+                .layer(ConditionsLayer::<Toy>::new(Arc::new(reporting)))
+                .layer(TimeoutLayer(Duration::from_secs(60)))
+                .layer(CatchPanicLayer)
+                .layer(EffectsLayer::<Toy, _>::new(
+                    Arc::new(Ending(how)),
+                    Arc::new(OwnerLog::default()),
+                    "kit",
+                ))
+                .service(service_fn(|_: Request<ConfigMap>| async { fine() }));
+            stack.oneshot(object("n")).await.unwrap_err();
+            let (version, body) = seam.written.lock().unwrap().remove(0);
+            assert_eq!((version.as_str(), &body["size"]), ("6", &json!("7")), "{how}");
         }
     }
 
@@ -1107,13 +1146,9 @@ mod tests {
     async fn the_write_must_find_the_version_that_was_planned_from_or_patched_to() {
         let seam = Seam::default();
         stack(&seam, fine).oneshot(object("n")).await.unwrap();
-        let patched = || {
-            fine().map(|s| Settled {
-                owner_version: Some(Patched::at("9")),
-                ..s
-            })
-        };
-        stack(&seam, patched).oneshot(object("n")).await.unwrap();
+        let request = object("n");
+        request.patches.note("9", Map::new());
+        stack(&seam, fine).oneshot(request).await.unwrap();
         let versions: Vec<_> = seam
             .written
             .lock()

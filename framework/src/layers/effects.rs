@@ -99,18 +99,8 @@ where
     fn call(&mut self, request: Request<P::Object>) -> Self::Future {
         let inner = self.inner.call(request.clone());
         let effects = Arc::clone(&self.effects);
-        let owner = OwnerPatch::new(
-            request.object.as_ref(),
-            Arc::clone(&self.manager),
-            Arc::clone(&self.writer),
-        );
-        Box::pin(async move {
-            let done = effects.perform(&request, inner.await?, &owner).await;
-            // A failure is said on the owner too, and must find the version that the run's own patches led to.
-            let mut settled = done.map_err(|error| error.after_patches(owner.patched()))?;
-            settled.owner_version = owner.patched().or(settled.owner_version);
-            Ok(settled)
-        })
+        let owner = OwnerPatch::new(&request, Arc::clone(&self.manager), Arc::clone(&self.writer));
+        Box::pin(async move { effects.perform(&request, inner.await?, &owner).await })
     }
 }
 
@@ -147,30 +137,35 @@ mod tests {
         }
     }
 
-    async fn run(fails: bool, log: &OwnerLog) -> Result<Settled<u32>, ReconcileError> {
+    async fn run(fails: bool, log: &OwnerLog) -> (Result<Settled<u32>, ReconcileError>, Option<Patched>) {
         let inner = service_fn(|_| async {
             Ok(Settled {
                 verdict: Verdict::Report(21),
                 children: Children::default(),
                 requeue: None,
                 released: false,
-                owner_version: None,
             })
         });
         let layer = EffectsLayer::<Toy, _>::new(Arc::new(Doubling(fails)), Arc::new(log.clone()), "kit");
-        ServiceBuilder::new()
-            .layer(layer)
-            .service(inner)
-            .oneshot(object("n"))
-            .await
+        let request = object("n");
+        let patches = request.patches.clone();
+        let stack = ServiceBuilder::new().layer(layer).service(inner);
+        (stack.oneshot(request).await, patches.latest())
+    }
+
+    fn at(version: &str) -> Option<Patched> {
+        Some(Patched {
+            version: version.into(),
+            ..Patched::default()
+        })
     }
 
     #[tokio::test]
     async fn effects_run_after_the_children_and_their_patch_moves_the_owner_on() {
         let log = OwnerLog::default();
-        let settled = run(false, &log).await.unwrap();
-        assert_eq!(settled.verdict, Verdict::Report(42));
-        assert_eq!(settled.owner_version, Some(Patched::at("6")));
+        let (settled, patched) = run(false, &log).await;
+        assert_eq!(settled.unwrap().verdict, Verdict::Report(42));
+        assert_eq!(patched, at("6"));
         let value = Some("it".to_owned());
         assert_eq!(
             log.writes(),
@@ -183,10 +178,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_after_a_patch_knows_the_version_that_the_patch_led_to() {
-        let error = run(true, &OwnerLog::default()).await.unwrap_err();
+        let (settled, patched) = run(true, &OwnerLog::default()).await;
         assert_eq!(
-            (error.class, error.owner_version),
-            (ErrorClass::Transient, Some(Patched::at("6")))
+            (settled.unwrap_err().class, patched),
+            (ErrorClass::Transient, at("6"))
         );
     }
 }

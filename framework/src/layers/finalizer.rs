@@ -103,7 +103,6 @@ where
                 children: Children::default(),
                 requeue: None,
                 released: true,
-                owner_version: None,
             };
             return Box::pin(std::future::ready(Ok(settled)));
         }
@@ -112,11 +111,7 @@ where
         // The clone takes part in the await below; the ready one is the one that is called.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let owner = OwnerPatch::new(
-            request.object.as_ref(),
-            Arc::clone(&self.manager),
-            Arc::clone(&self.writer),
-        );
+        let owner = OwnerPatch::new(&request, Arc::clone(&self.manager), Arc::clone(&self.writer));
         let name = Arc::clone(&self.name);
         Box::pin(async move {
             if add {
@@ -130,16 +125,9 @@ where
                 })?;
                 request.object = Arc::new(object);
             }
-            // What is patched further in is newer than what this layer knows.
-            let done = inner.call(request.clone()).await;
-            let mut settled = done.map_err(|error| error.after_patches(owner.patched()))?;
-            settled.owner_version = settled.owner_version.or_else(|| owner.patched());
+            let mut settled = inner.call(request.clone()).await?;
             if deleting && settled.released {
                 let finalizers = list.into_iter().filter(|f| **f != *name).collect();
-                let owner = match settled.owner_version.take() {
-                    Some(patched) => owner.at(patched),
-                    None => owner,
-                };
                 match owner.write(&OwnerWrite::Finalizers(finalizers)).await {
                     // Gone already: somebody else took the last finalizer and ours off.
                     Err(error) if error.class == ErrorClass::NotFound => {}
@@ -172,7 +160,6 @@ mod tests {
                 children: Children::default(),
                 requeue: None,
                 released,
-                owner_version: None,
             }))
         });
         let mut request = object("n");
@@ -220,8 +207,10 @@ mod tests {
         });
         let layer = FinalizerLayer::new("kit/f", |_| true, Arc::new(OwnerLog::default()), "kit");
         let stack = ServiceBuilder::new().layer(layer).service(inner);
-        let error = stack.oneshot(object("n")).await.unwrap_err();
-        assert_eq!(error.owner_version, Some(crate::owner::Patched::at("6")));
+        let request = object("n");
+        let patches = request.patches.clone();
+        stack.oneshot(request).await.unwrap_err();
+        assert_eq!(patches.latest().unwrap().version, "6");
     }
 
     #[tokio::test]

@@ -121,7 +121,6 @@ where
                 children: Children(children),
                 requeue: plan.requeue,
                 released: false,
-                owner_version: None,
             })
         })
     }

@@ -363,6 +363,15 @@ fn exposed(
         return Report::untouched(Outcome::Done);
     };
     match &child.state {
+        ChildState::Contested { .. } if child.live.is_none() => {
+            let message = format!(
+                "{resolved} is deleted by somebody as fast as it is made: it is made again every 5 minutes; find out who \
+                 deletes it and stop that"
+            );
+            Report::new(Outcome::Done)
+                .condition(condition(Reason::NotReady, message))
+                .field(FIELD, set(type_and_name(kind, bucket)))
+        }
         ChildState::Unchanged | ChildState::Created | ChildState::Updated | ChildState::Contested { .. } => {
             standing(kind, resolved, class, child)
         }

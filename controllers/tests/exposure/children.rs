@@ -261,6 +261,39 @@ async fn a_child_that_is_deleted_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_child_that_is_deleted_as_fast_as_it_is_made_is_given_up_for_five_minutes() {
+    let mut story = Story::exposed(by_ingress()).await;
+    let mut made = 0;
+    for _ in 0..10 {
+        if story.ingress().is_some() {
+            story.server.delete("Ingress", "web", "blog-website");
+        }
+        let calls = story.settle().await;
+        made += calls
+            .iter()
+            .filter(|line| line.starts_with("APPLY ingresses"))
+            .count();
+    }
+    assert_eq!(made, 5);
+    assert!(
+        story.says().starts_with(
+            "False/NotReady: Ingress web/blog-website is deleted by somebody as fast as it is made"
+        ),
+        "{}",
+        story.says()
+    );
+    let told = story.events();
+    let told = told.iter().filter(|e| e.starts_with("Warning ContestedField: "));
+    assert_eq!(told.count(), 1);
+    story.pass(Duration::from_secs(340)).await;
+    assert!(
+        story.ingress().is_some() && story.says().starts_with("True/Exposed: "),
+        "{}",
+        story.says()
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_solver_of_a_certificate_is_let_do_its_work() {
     let mut story = Story::exposed(by_ingress()).await;
     let rules = |story: &Story| story.ingress().unwrap()["spec"]["rules"].clone();

@@ -282,7 +282,7 @@ fn contested(report: &mut Report, children: &Children) {
             let outcome = std::mem::replace(&mut report.outcome, Outcome::Done);
             report.outcome = outcome.no_later_than(Some(*retry));
             let text = format!(
-                "{} {}/{}: {manager} keeps changing fields that this operator sets; they are set again every 5 minutes",
+                "{} {}/{}: {manager} keeps undoing what this operator sets; it is set again every 5 minutes",
                 child.kind.kind, child.namespace, child.name
             );
             report.notes.push(Note {

@@ -44,6 +44,9 @@ pub struct Owned {
     pub squatters: Option<Squatters>,
 }
 
+/// Nobody's name is known where a child is deleted over and over.
+const DELETER: &str = "somebody who deletes it";
+
 /// Layer of [`OwnedChildren`].
 #[derive(Clone)]
 pub struct OwnedChildrenLayer(pub Arc<Owned>);
@@ -214,7 +217,10 @@ impl Owned {
             Decision::Foreign { live, owner } => (ChildState::Foreign { owner }, Some(live)),
             Decision::Create => match self.squatter(&key, stamp) {
                 Some((owner, live)) => (ChildState::Foreign { owner }, Some(live)),
-                None => self.create(&key, stamp, &intent).await,
+                None => {
+                    let vanished = known.vanished.as_ref() == Some(&stamp.owner.uid);
+                    self.create_again(&key, stamp, &intent, vanished).await
+                }
             },
             Decision::TakeOver { live } => {
                 // The rewrite of who owns what is a version of its own, so nothing can be kept here.
@@ -253,6 +259,26 @@ impl Owned {
             Ownership::Foreign(owner) => Some((owner, live)),
             _ => None,
         }
+    }
+
+    /// Creates it, unless somebody deletes it as fast as we create it: another operator, or the garbage collector because
+    /// the end of the owner has not been heard of yet.
+    async fn create_again(
+        &self,
+        key: &ChildKey,
+        stamp: &Stamp,
+        intent: &Intent,
+        vanished: bool,
+    ) -> (ChildState, Option<Arc<Child>>) {
+        if let Some(retry) = vanished.then(|| self.memory.contest(key)).flatten() {
+            let manager = DELETER.to_owned();
+            return (ChildState::Contested { manager, retry }, None);
+        }
+        let made = self.create(key, stamp, intent).await;
+        if vanished && made.0 == ChildState::Created {
+            self.memory.reverted(key);
+        }
+        made
     }
 
     async fn create(

@@ -49,7 +49,11 @@ pub struct Remembered {
     pub removed: Option<Removed>,
     /// (uid, resourceVersion, intent hash) that were compared, or answered by the server, as equal.
     pub equal: Option<(String, String, String)>,
-    /// Times of reverts within the window.
+    /// It went without our doing, and was not made again since: the uid of the owner that it had.
+    pub vanished: Option<String>,
+    /// The owner that lost one before.
+    bereft: Option<String>,
+    /// Times of reverts within the window: of edits, and of deletions.
     reverts: VecDeque<Instant>,
     /// Who the contest is with, once asked.
     pub opponent: Option<String>,
@@ -110,7 +114,7 @@ impl WriteMemory {
         let mut map = self.lock();
         let entry = map.entry(key.clone()).or_default();
         entry.equal = Some((live.uid().to_owned(), live.version().to_owned(), hash.clone()));
-        entry.removed = None;
+        (entry.removed, entry.vanished) = (None, None);
         entry.written = Some(Written {
             live,
             hash,
@@ -140,7 +144,7 @@ impl WriteMemory {
         self.lock().insert(key.clone(), entry);
     }
 
-    /// An outside edit should be reverted. `Some(wait)`: it is a contest, wait this long first.
+    /// An outside edit, or deletion, should be reverted. `Some(wait)`: it is a contest, wait this long first.
     pub fn contest(&self, key: &ChildKey) -> Option<Duration> {
         let now = Instant::now();
         let mut map = self.lock();
@@ -160,7 +164,7 @@ impl WriteMemory {
         (waited < CONTEST_PAUSE).then(|| CONTEST_PAUSE - waited)
     }
 
-    /// An outside edit was reverted. A write that failed is none: an API server that is down is no opponent.
+    /// An outside edit or deletion was reverted. A write that failed is none: an API server that is down is no opponent.
     pub fn reverted(&self, key: &ChildKey) {
         let mut map = self.lock();
         map.entry(key.clone())
@@ -214,8 +218,16 @@ impl WriteMemory {
             let later = |e: &Remembered| e.written.as_ref().is_some_and(|w| w.live.uid() != old.uid());
             // Our own delete has come to its end: nobody need ask whether it did.
             let ours = |e: &Remembered| e.removed.as_ref().is_some_and(|r| r.uid == old.uid());
-            if map.get(&key).is_some_and(|e| !later(e) && !ours(e)) {
-                map.remove(&key);
+            if let Some(entry) = map.get_mut(&key).filter(|e| !later(e) && !ours(e)) {
+                // Another owner of the same name has no part in what befell the one before.
+                let same = entry.bereft.as_ref().is_none_or(|uid| *uid == owner.uid);
+                let reverts = std::mem::take(&mut entry.reverts);
+                *entry = Remembered {
+                    vanished: Some(owner.uid.clone()),
+                    bereft: Some(owner.uid.clone()),
+                    reverts: if same { reverts } else { VecDeque::new() },
+                    ..Remembered::default()
+                };
             }
         })
     }
@@ -338,7 +350,26 @@ mod tests {
         listener(&deleted("predecessor"));
         assert!(memory.recall(&key(), None).written.is_some());
         listener(&deleted("u"));
-        assert!(memory.is_empty());
+        let known = memory.recall(&key(), None);
+        assert!(known.written.is_none() && known.equal.is_none());
+        assert_eq!(known.vanished.as_deref(), Some("U"));
+        memory.wrote(&key(), child("v", "12"), "h".into());
+        assert!(memory.recall(&key(), None).vanished.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_deletes_a_child_again_and_again_is_an_opponent_like_one_who_edits_it() {
+        let memory = WriteMemory::default();
+        let listener = memory.follow(key().kind);
+        for n in 0..CONTEST_REVERTS {
+            memory.wrote(&key(), child("u", &n.to_string()), "h".into());
+            listener(&deleted("u"));
+            assert_eq!(memory.contest(&key()), None, "deletion {n}");
+            memory.reverted(&key());
+        }
+        memory.wrote(&key(), child("u", "99"), "h".into());
+        listener(&deleted("u"));
+        assert_eq!(memory.contest(&key()), Some(CONTEST_PAUSE));
     }
 
     #[tokio::test]

@@ -49,6 +49,10 @@ pub const WORLD: &str = "tyk-world";
 /// A Gateway's status is written no more often than this: its counts of routes change in bursts.
 const PACE: Duration = Duration::from_millis(500);
 
+/// A reconcile of a route waits for a reload of Tyk nearly all of its time, and those that wait together share one: so
+/// many times more of them at once than of others, or a thousand routes would need a thousand sixteenths of reloads.
+const WAITING: u16 = 16;
+
 /// What the operator is started with, as far as Tyk is concerned.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -298,6 +302,7 @@ fn routes(
                 .for_each(|connection| sync.sweep(connection));
         };
         spec.waits = vec![begins.boxed()];
+        spec.concurrency = spec.concurrency.saturating_mul(WAITING);
     };
     let warm = caches.routes.clone();
     let (stack, objects) = (parts.stack_with(external), &caches.routes);

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -37,6 +38,10 @@ struct Inner {
     taken: BTreeMap<String, Trouble>,
     death: Option<(usize, Death)>,
     dead: bool,
+    /// How long a job waits for its reload.
+    reload: Duration,
+    waiting: usize,
+    most_waiting: usize,
 }
 
 /// All Tyks there are. Clones share them.
@@ -46,6 +51,16 @@ pub(crate) struct Tyk(Arc<Mutex<Inner>>);
 impl Tyk {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap()
+    }
+
+    /// A job takes so long from now on.
+    pub(crate) fn reloads_in(&self, time: Duration) {
+        self.lock().reload = time;
+    }
+
+    /// The most jobs that ever waited at once.
+    pub(crate) fn most_waiting(&self) -> usize {
+        self.lock().most_waiting
     }
 
     /// Every call ends with this, or works again.
@@ -245,6 +260,16 @@ fn is_ours(document: &Value, owner: &Owner) -> Result<(), Trouble> {
 #[async_trait]
 impl Syncing for Actors {
     async fn submit(&self, connection: &Arc<Connection>, job: Job) -> Done {
+        let reload = self.tyk.lock().reload;
+        if !reload.is_zero() {
+            {
+                let mut inner = self.tyk.lock();
+                inner.waiting += 1;
+                inner.most_waiting = inner.most_waiting.max(inner.waiting);
+            }
+            tokio::time::sleep(reload).await;
+            self.tyk.lock().waiting -= 1;
+        }
         let mut done = Done::default();
         for used in &job.certificates {
             let id = certificate_id(&connection.org, &used.certificate);

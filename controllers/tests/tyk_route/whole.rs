@@ -208,6 +208,7 @@ async fn a_restart_writes_nothing_and_an_hour_asks_for_nothing() {
 #[tokio::test(start_paused = true)]
 async fn many_routes_at_once_are_one_status_write_each_and_few_of_their_gateway() {
     let mut whole = Whole::begin([]).await;
+    whole.tyk.reloads_in(Duration::from_secs(1));
     for n in 0..200 {
         whole.server.create(route_named(
             &format!("n{n}"),
@@ -220,6 +221,8 @@ async fn many_routes_at_once_are_one_status_write_each_and_few_of_their_gateway(
     assert_eq!((count("httproutes/status"), count("httproutes shop")), (200, 200));
     assert!(count("gateways/status") <= 20, "{}", count("gateways/status"));
     assert_eq!((whole.attached(), whole.tyk.writes().len()), (json!(200), 200));
+    // And they waited for Tyk together: one reload is enough for all of them
+    assert_eq!(whole.tyk.most_waiting(), 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,6 +28,7 @@ pub(crate) fn answer(shared: &Shared, request: &Request) -> Reply {
         ("GET", ["apis", "oas", id]) => get(shared, id),
         ("PUT", ["apis", "oas", id]) => put(shared, id, &request.body),
         ("DELETE", ["apis", "oas", id]) => delete(shared, id),
+        ("PUT", ["apis", id, "access"]) => access(shared, id, &request.body),
         ("GET", ["certs"]) => certificates(shared, request),
         ("POST", ["certs"]) => upload(shared, request),
         ("GET", ["certs", id]) => match shared.state().certificates.entries.get(*id) {
@@ -198,12 +199,29 @@ fn put(shared: &Shared, id: &str, body: &[u8]) -> Reply {
     )
 }
 
+/// Gives an API to users and groups.
+fn access(shared: &Shared, id: &str, body: &[u8]) -> Reply {
+    let Ok(owners) = serde_json::from_slice::<Value>(body) else {
+        return Reply::refusal(400, "Request malformed");
+    };
+    let mut state = shared.state();
+    let Some(id) = id_of(&state, id) else {
+        return Reply::refusal(404, "API not found.");
+    };
+    state.owners.insert(id, owners);
+    Reply::json(
+        200,
+        json!({"Status": "OK", "Message": "API updated.", "Meta": null}),
+    )
+}
+
 fn delete(shared: &Shared, id: &str) -> Reply {
     let mut state = shared.state();
     let Some(id) = id_of(&state, id) else {
         return Reply::refusal(404, "API not found.");
     };
     state.files.remove(&id);
+    state.owners.remove(&id);
     state.load();
     shared.serve(&state);
     drop(state);

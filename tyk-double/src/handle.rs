@@ -368,6 +368,11 @@ impl Handle {
         self.shared.state().loaded.get(id).map(|api| api.path.clone())
     }
 
+    /// Of the Dashboard: the owners that an API was given, as they were sent.
+    pub fn owners(&self, id: &str) -> Option<Value> {
+        self.shared.state().owners.get(id).cloned()
+    }
+
     /// Certificates by id.
     pub fn certificates(&self) -> BTreeMap<String, Stored> {
         let state = self.shared.state();

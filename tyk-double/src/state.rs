@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) loads: u64,
     /// Keys of the Dashboard's database and generated ids.
     made: u64,
+    /// Of an API of the Dashboard: what its users and groups were set to.
+    pub(crate) owners: BTreeMap<String, Value>,
     /// Tokens and the APIs that they open.
     pub(crate) keys: HashMap<String, Vec<String>>,
 }

@@ -230,3 +230,87 @@ pub(crate) async fn bare_then_whole(
             .has_private
     );
 }
+
+/// The same leaf and key with another chain behind it.
+fn rechained(pair: &Pair, secret: &str) -> Pair {
+    let issuer = rcgen::generate_simple_self_signed(["issuer.example.com".to_owned()]).unwrap();
+    let bundle = [pair.bundle.as_slice(), b"\n", issuer.cert.pem().as_bytes()].concat();
+    Pair {
+        used: CertificateUse {
+            certificate: Certificate {
+                leaf: pair.used.certificate.leaf.clone(),
+                bundle: Fingerprint::of(&bundle),
+            },
+            secret: Key::new("shop", secret),
+        },
+        pem: pair.pem.clone(),
+        bundle,
+    }
+}
+
+#[tokio::test]
+async fn another_chain_behind_the_same_leaf_takes_the_first_ones_place() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let pair = pair("one");
+        stage.clean(secured(&stage, &pair)).await;
+        // when the Secret has another chain
+        let other = rechained(&pair, "one");
+        stage.tyk().forget_requests();
+        stage.clean(secured(&stage, &other)).await;
+        // then the stored one is replaced, since its id is the leaf's and it is not overwritten
+        assert_eq!(stage.tyk().counts().uploads, 2, "{mode:?}");
+        let log = stage.log();
+        let place = |start: &str| {
+            let start = format!("{start} {}", certificates(mode));
+            log.iter().position(|line| line.starts_with(&start)).unwrap()
+        };
+        assert!(place("DELETE") < place("POST"), "{log:?}");
+        if mode == BOTH[0] {
+            let reload = log.iter().position(|line| line.contains("block=true"));
+            assert!(reload.is_some_and(|reload| place("POST") < reload), "{log:?}");
+        }
+        // and once; and another Secret with the first chain does not change it back and forth
+        let before = stage.log().len();
+        stage.clean(secured(&stage, &other)).await;
+        let beside = Pair {
+            used: CertificateUse {
+                secret: Key::new("shop", "beside"),
+                ..pair.used.clone()
+            },
+            ..pair
+        };
+        let mut both = secured(&stage, &beside);
+        both.owner = crate::stage::owner("b");
+        both.apis = vec![api(2, "/b")];
+        stage.clean(both.clone()).await;
+        stage.clean(secured(&stage, &other)).await;
+        stage.clean(both).await;
+        assert_eq!(stage.tyk().counts().uploads, 2, "{mode:?}");
+        let more: Vec<String> = stage.log().split_off(before);
+        assert!(!more.iter().any(|line| line.starts_with("DELETE")), "{more:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_chain_that_cannot_be_replaced_is_told_and_tried_again() {
+    for mode in BOTH {
+        for method in ["DELETE", "POST"] {
+            let stage = Stage::new(mode).await;
+            let pair = pair("one");
+            stage.clean(secured(&stage, &pair)).await;
+            let other = rechained(&pair, "one");
+            let refused = Fault::on(method, certificates(mode)).status(403, "it is in use");
+            stage.tyk().inject(refused.always());
+            let done = stage.submit(secured(&stage, &other)).await;
+            assert!(
+                done.certificates[&stored(&pair)].message.contains("in use"),
+                "{done:?}"
+            );
+            assert!(done.troubled.is_empty());
+            stage.tyk().clear_faults();
+            stage.clean(secured(&stage, &other)).await;
+            assert_eq!(stage.tyk().counts().uploads, 2, "{mode:?} {method}");
+        }
+    }
+}

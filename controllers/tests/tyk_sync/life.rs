@@ -332,3 +332,90 @@ async fn a_forgotten_route_is_not_looked_at() {
         .await;
     assert!(stage.told().is_empty());
 }
+
+#[tokio::test]
+async fn behind_a_dashboard_gateways_of_other_tags_have_places_of_their_own() {
+    let tagged = |n: u32, tags: Value| {
+        let mut api = api(n, "/p");
+        if tags != json!([]) {
+            api.document["x-tyk-api-gateway"]["server"]["gatewayTags"] =
+                json!({"enabled": true, "tags": tags});
+        }
+        api
+    };
+    for (one, other, meet) in [
+        (json!(["a"]), json!(["b"]), false),
+        (json!(["a", "b"]), json!(["b", "c"]), true),
+        (json!(["a"]), json!([]), false),
+        (json!([]), json!([]), true),
+    ] {
+        let stage = Stage::new(BOTH[1]).await;
+        stage.clean(job("old", vec![tagged(1, one.clone())])).await;
+        let done = stage.submit(job("new", vec![tagged(2, other.clone())])).await;
+        assert_eq!(!done.is_clean(), meet, "{one} {other}: {done:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_document_that_was_renamed_once_is_trusted_as_far_as_it_is_what_is_wanted() {
+    for wanted in [1, 2] {
+        // given a document that a process had to write twice, because its path was taken
+        let stage = Stage::new(BOTH[0]).await;
+        let tyk = stage.tyk();
+        tyk.create(document("theirs", "shop.example.com", "/p", "http://theirs"));
+        stage.submit(job("a", vec![version(1, "/p", 1)])).await;
+        assert!(tyk.remove("theirs"));
+        let next = stage.again();
+        next.clean(job("a", vec![version(1, "/p", 1)])).await;
+        assert_eq!(tyk.listen_path(&id(1)).as_deref(), Some("/p"));
+        let writes = tyk.counts().writes;
+        // when a further process takes for written what is wanted now
+        let last = stage.again();
+        last.clean(trusted("a", vec![version(1, "/p", wanted)])).await;
+        last.eventually("told", || last.told() == [Key::new("shop", "a")])
+            .await;
+        // then the job that follows finds out whether it is, and writes if it is not
+        let done = last.clean(trusted("a", vec![version(1, "/p", wanted)])).await;
+        assert!(done.mended.is_empty(), "nobody harmed it");
+        assert_eq!(tyk.counts().writes - writes, u64::from(wanted - 1));
+        let url = tyk.loaded()[&id(1)]
+            .pointer("/x-tyk-api-gateway/upstream/url")
+            .cloned();
+        assert_eq!(
+            url,
+            Some(json!(format!(
+                "http://backend-{wanted}.shop.svc.cluster.local:80/p"
+            )))
+        );
+        assert_eq!(tyk.listen_path(&id(1)).as_deref(), Some("/p"));
+    }
+}
+
+#[tokio::test]
+async fn what_the_dashboard_holds_belongs_to_the_owners_of_the_context() {
+    use routewright_tyk_double::Fault;
+    let stage = Stage::new(BOTH[1]).await;
+    // given none, nothing is said of it
+    stage.clean(job("a", vec![api(1, "/a")])).await;
+    assert_eq!(stage.tyk().owners(&id(1)), None);
+    // given some, then what is created and what is updated is theirs
+    let next = stage.again();
+    *next.given.owners.lock().unwrap() = (vec!["u1".to_owned()], vec!["g1".to_owned(), "g2".to_owned()]);
+    next.clean(job("a", vec![version(1, "/a", 2), api(2, "/b")]))
+        .await;
+    let theirs = json!({"userIds": ["u1"], "userGroupIds": ["g1", "g2"]});
+    for n in [1, 2] {
+        assert_eq!(stage.tyk().owners(&id(n)), Some(theirs.clone()));
+    }
+    // when that is refused, then it is told, and nothing stands that is everybody's
+    let refused = Fault::on("PUT", "/api/apis/")
+        .status(403, "Ownership is off")
+        .always();
+    stage.tyk().inject(refused);
+    let done = next.submit(job("b", vec![api(3, "/c")])).await;
+    assert!(format!("{done:?}").contains("user_owners"), "{done:?}");
+    assert!(!stage.tyk().loaded().contains_key(&id(3)));
+    stage.tyk().clear_faults();
+    next.clean(job("b", vec![api(3, "/c")])).await;
+    assert_eq!(stage.tyk().owners(&id(3)), Some(theirs));
+}

@@ -39,6 +39,8 @@ pub(crate) struct Given {
     pub(crate) credential: Mutex<String>,
     pub(crate) bundles: Mutex<BTreeMap<Key, Vec<u8>>>,
     pub(crate) connects: AtomicUsize,
+    /// user_owners and user_group_owners of the context.
+    pub(crate) owners: Mutex<(Vec<String>, Vec<String>)>,
 }
 
 #[async_trait]
@@ -54,7 +56,11 @@ impl Connector for Given {
         let (may_write, meter) = (Arc::clone(&self.may_write), self.meter.clone());
         Ok(match connection.mode {
             Mode::OpenSource => Arc::new(Gateway::new(&self.pools, &access, may_write, meter)?),
-            Mode::Dashboard => Arc::new(Dashboard::new(&self.pools, &access, may_write, meter)?),
+            Mode::Dashboard => {
+                let (users, groups) = self.owners.lock().unwrap().clone();
+                let dashboard = Dashboard::new(&self.pools, &access, may_write, meter)?;
+                Arc::new(dashboard.owned_by(users, groups))
+            }
         })
     }
 
@@ -131,6 +137,7 @@ impl Stage {
             credential: Mutex::new(SECRET.to_owned()),
             bundles: Mutex::default(),
             connects: AtomicUsize::new(0),
+            owners: Mutex::default(),
         });
         let drifted: Arc<Mutex<Vec<Key>>> = Arc::default();
         let told = Arc::clone(&drifted);

@@ -113,6 +113,16 @@ impl Connector for KubeConnector {
             .and_then(|secret| secret.connection.insecure_skip_verify)
             .or(env.insecure_skip_verify)
             .unwrap_or_default();
+        let owners = |given: Option<&Vec<String>>, own: &Vec<String>| {
+            let given = given.filter(|given| !given.is_empty());
+            given.unwrap_or(own).clone()
+        };
+        let fields = decoded.as_ref().map(|secret| &secret.connection);
+        let users = owners(fields.map(|fields| &fields.user_owners), &env.user_owners);
+        let groups = owners(
+            fields.map(|fields| &fields.user_group_owners),
+            &env.user_group_owners,
+        );
         let today = connection_of(context, decoded).map_err(none)?;
         if today != *connection {
             return Err(none(format!(
@@ -131,7 +141,10 @@ impl Connector for KubeConnector {
         let (may_write, meter) = (Arc::clone(&self.may_write), self.meter.clone());
         Ok(match connection.mode {
             Mode::OpenSource => Arc::new(Gateway::new(&self.pools, &access, may_write, meter)?),
-            Mode::Dashboard => Arc::new(Dashboard::new(&self.pools, &access, may_write, meter)?),
+            Mode::Dashboard => {
+                let dashboard = Dashboard::new(&self.pools, &access, may_write, meter)?;
+                Arc::new(dashboard.owned_by(users, groups))
+            }
         })
     }
 

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use reqwest::{Method, header::AUTHORIZATION};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     super::{translate::EXTENSION, translate::stamp::HASH, verdict::Mode},
@@ -22,6 +22,8 @@ const CERTIFICATES: &str = "/api/certs";
 /// A client of a Dashboard, for the organisation of its user.
 pub struct Dashboard {
     http: Http,
+    /// Users and groups.
+    owners: (Vec<String>, Vec<String>),
 }
 
 /// How often a creation is tried whose answer did not come.
@@ -40,7 +42,43 @@ impl Dashboard {
     ) -> Result<Self, TykError> {
         Ok(Self {
             http: Http::new(pools, access, AUTHORIZATION, Mode::Dashboard, may_write, meter)?,
+            owners: <_>::default(),
         })
+    }
+
+    /// What it creates or updates belongs to these users and groups, by their ids; without any, to everybody.
+    #[must_use]
+    pub fn owned_by(mut self, users: Vec<String>, groups: Vec<String>) -> Self {
+        self.owners = (users, groups);
+        self
+    }
+
+    async fn unstore(&self, id: &str, until: Deadline) -> Result<(), TykError> {
+        let path = format!("{CERTIFICATES}/{id}");
+        let remove = Call::new("delete_certificate", Method::DELETE, path);
+        let answer = self.http.call(&remove, until).await?;
+        // A certificate is missed with 404 and words of its own.
+        if answer.ok() || unknown(&answer) {
+            return Ok(());
+        }
+        Err(self.http.refused(&remove, &answer))
+    }
+
+    /// Gives an API to the users and groups of the context. A document has no place for them.
+    async fn hand_over(&self, id: &str, until: Deadline) -> Result<(), TykError> {
+        let (users, groups) = &self.owners;
+        if users.is_empty() && groups.is_empty() {
+            return Ok(());
+        }
+        let body = json!({"userIds": users, "userGroupIds": groups}).to_string();
+        let call = Call::new("access", Method::PUT, format!("{ALL}/{id}/access"))
+            .body("application/json", body.as_bytes());
+        let answer = self.http.call(&call, until).await?;
+        if answer.ok() {
+            return Ok(());
+        }
+        let hint = "; user_owners and user_group_owners of the OperatorContext could not be set: they are ids, and                     ownership has to be enabled in the Dashboard";
+        Err(self.http.answered(Refused, &call, &answer, hint))
     }
 
     async fn fetch(&self, id: &str, until: Deadline) -> Result<Option<Value>, TykError> {
@@ -222,10 +260,18 @@ impl TykApi for Dashboard {
     async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {
         let until = self.http.deadline();
         if exists {
-            self.update(id, document, until).await
-        } else {
-            self.create(id, document, until).await
+            // First: an update that nobody sees to the end is made again.
+            self.hand_over(id, until).await?;
+            return self.update(id, document, until).await;
         }
+        self.create(id, document, until).await?;
+        let handed = self.hand_over(id, until).await;
+        if handed.is_err() {
+            // What stands as it should is not looked at for its owners again, so it must not stand without them.
+            let remove = Call::new("delete", Method::DELETE, format!("{APIS}/{id}"));
+            self.http.call(&remove, until).await?;
+        }
+        handed
     }
 
     async fn delete(&self, id: &str) -> Result<bool, TykError> {
@@ -245,6 +291,11 @@ impl TykApi for Dashboard {
         let call = Call::new("get_certificate", Method::GET, format!("{CERTIFICATES}/{id}"));
         let answer = self.http.call(&call, self.http.deadline()).await?;
         stored(&self.http, &call, &answer)
+    }
+
+    async fn replace(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
+        self.unstore(id, self.http.deadline()).await?;
+        self.upload(id, bundle).await
     }
 
     async fn upload(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
@@ -268,15 +319,7 @@ impl TykApi for Dashboard {
             if !again {
                 return Err(self.http.refused(&call, &answer));
             }
-            let remove = Call::new(
-                "delete_certificate",
-                Method::DELETE,
-                format!("{CERTIFICATES}/{id}"),
-            );
-            let answer = self.http.call(&remove, until).await?;
-            if !answer.ok() && !unknown(&answer) {
-                return Err(self.http.refused(&remove, &answer));
-            }
+            self.unstore(id, until).await?;
         }
         Ok(id.to_owned())
     }
@@ -305,7 +348,6 @@ fn form(id: &str, pem: &[u8]) -> (String, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_the_dashboard_filled_in_is_carried_and_nothing_else() {

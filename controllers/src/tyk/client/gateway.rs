@@ -44,6 +44,17 @@ impl Gateway {
         })
     }
 
+    async fn unstore(&self, id: &str, until: Deadline) -> Result<(), TykError> {
+        let query = [("org_id", self.org.as_str())];
+        let path = format!("{CERTIFICATES}/{id}");
+        let remove = Call::new("delete_certificate", Method::DELETE, path).query(&query);
+        let answer = self.http.call(&remove, until).await?;
+        if answer.ok() || missing(&answer) {
+            return Ok(());
+        }
+        Err(self.http.refused(&remove, &answer))
+    }
+
     async fn stored(&self, id: &str, until: Deadline) -> Result<Option<StoredCertificate>, TykError> {
         let call = Call::new("get_certificate", Method::GET, format!("{CERTIFICATES}/{id}"));
         let answer = self.http.call(&call, until).await?;
@@ -220,6 +231,11 @@ impl TykApi for Gateway {
         self.stored(id, self.http.deadline()).await
     }
 
+    async fn replace(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
+        self.unstore(id, self.http.deadline()).await?;
+        self.upload(id, bundle).await
+    }
+
     async fn upload(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
         let until = self.http.deadline();
         let query = [("org_id", self.org.as_str())];
@@ -245,16 +261,7 @@ impl TykApi for Gateway {
                 return Err(self.http.refused(&call, &answer));
             }
             // Uploaded once without its key: it blocks the whole one and serves nobody.
-            let remove = Call::new(
-                "delete_certificate",
-                Method::DELETE,
-                format!("{CERTIFICATES}/{id}"),
-            )
-            .query(&query);
-            let answer = self.http.call(&remove, until).await?;
-            if !answer.ok() && !missing(&answer) {
-                return Err(self.http.refused(&remove, &answer));
-            }
+            self.unstore(id, until).await?;
         }
         Ok(id.to_owned())
     }

@@ -154,4 +154,8 @@ pub trait TykApi: Send + Sync + 'static {
     /// Uploads a certificate with its key; the id that Tyk gave it. A duplicate counts as success only if the stored one
     /// has its private key; one without is replaced.
     async fn upload(&self, id: &str, bundle: &Bundle) -> Result<String, TykError>;
+
+    /// Uploads a certificate in place of the one under its id, whose chain is another: the id is that of the first
+    /// certificate alone, and what is stored is not overwritten by an upload. What is served stays served meanwhile.
+    async fn replace(&self, id: &str, bundle: &Bundle) -> Result<String, TykError>;
 }

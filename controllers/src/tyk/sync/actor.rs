@@ -341,12 +341,12 @@ impl Actor {
         let book = self.shared.book();
         let now = Instant::now();
         queued.job.apis.iter().any(|api| {
-            let slot = marks::Wanted::of(api, &queued.job.owner, 0).slot(book.mode);
+            let wanted = marks::Wanted::of(api, &queued.job.owner, 0);
             let going = |other: &str| {
                 let mut removals = self.queue.iter().flat_map(|queued| &queued.job.remove);
                 removals.any(|id| id == other) || book.leaves(other, now)
             };
-            book.holder(&api.id, slot, &going).is_some()
+            book.holder(&api.id, &wanted, &going).is_some()
         })
     }
 
@@ -806,8 +806,13 @@ impl Actor {
         let what = match document {
             None => Some("lost"),
             Some(document) if !marks::owned(document, &entry.owner) => Some("foreign"),
-            // A nonce that an earlier process added is none of the route's business.
-            Some(document) if marks::nonce(document) != entry.nonce && trusted => None,
+            Some(document) if marks::nonce(document) != entry.nonce && trusted => {
+                // An earlier process changed it for a path that Tyk had renamed, and the mark tells of both: whether it is
+                // what is wanted is known to whoever hands in the document.
+                book.hit();
+                book.doubted(id);
+                return;
+            }
             Some(document) if marks::mark(document) != Some(entry.hash) => Some("changed"),
             Some(document) => {
                 let digest = marks::loaded(document);
@@ -821,12 +826,6 @@ impl Actor {
         let Some(what) = what else {
             let digest = document.map(marks::loaded).unwrap_or_default();
             book.hit();
-            if let Some(document) = document {
-                let nonce = marks::nonce(document);
-                if let (Some(entry), Some(mark)) = (book.entries.get_mut(id), marks::mark(document)) {
-                    (entry.nonce, entry.hash) = (nonce, mark);
-                }
-            }
             book.looked(id, digest, next_look(settings));
             return;
         };
@@ -925,6 +924,9 @@ impl TykApi for Nobody {
         Err(self.1.clone())
     }
     async fn upload(&self, _: &str, _: &crate::tyk::client::Bundle) -> Result<String, TykError> {
+        Err(self.1.clone())
+    }
+    async fn replace(&self, _: &str, _: &crate::tyk::client::Bundle) -> Result<String, TykError> {
         Err(self.1.clone())
     }
 }

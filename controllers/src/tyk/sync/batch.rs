@@ -218,16 +218,18 @@ impl<'a> Batch<'a> {
             let outcome = match tried.get(&id) {
                 Some(outcome) => outcome.clone(),
                 None => {
-                    let outcome = self.certificate(&id, &used).await.map(|new| uploaded |= new);
+                    let outcome = self.certificate(&id, &used).await.map(|new| {
+                        uploaded |= new;
+                        let mut book = self.shared.book();
+                        book.chained(&id, &used, new);
+                        book.certified(&id, next_look(self.settings));
+                    });
                     tried.insert(Arc::clone(&id), outcome.clone());
                     outcome
                 }
             };
             match outcome {
-                Ok(()) => {
-                    let next = next_look(self.settings);
-                    self.shared.book().certified(&id, next);
-                }
+                Ok(()) => {}
                 Err(error) => {
                     self.shared.book().uncertified(&id);
                     if let Some(done) = self.done.get_mut(job) {
@@ -240,18 +242,27 @@ impl<'a> Batch<'a> {
     }
 
     async fn certificate(&self, id: &str, used: &CertificateUse) -> Result<bool, TykError> {
-        let known = self
-            .line
-            .call(|api| async move { api.certificate(id).await })
-            .await?;
-        if known.is_some_and(|stored| stored.has_private) {
-            return Ok(false);
+        // Its chain is another now: what Tyk shows of a certificate does not tell.
+        let outdated = self.shared.book().outdated(id, used);
+        if !outdated {
+            let known = self
+                .line
+                .call(|api| async move { api.certificate(id).await })
+                .await?;
+            if known.is_some_and(|stored| stored.has_private) {
+                return Ok(false);
+            }
         }
         let bundle = self.connector.bundle(used).await?;
         let bundle = &bundle;
         let got = self
             .line
-            .call(|api| async move { api.upload(id, bundle).await })
+            .call(|api| async move {
+                match outdated {
+                    true => api.replace(id, bundle).await,
+                    false => api.upload(id, bundle).await,
+                }
+            })
             .await?;
         if got != id {
             let message = format!(
@@ -442,12 +453,12 @@ impl<'a> Batch<'a> {
     async fn write(&mut self, writes: Vec<Write>, going: &BTreeSet<Arc<str>>) -> Vec<Write> {
         let mut free = Vec::new();
         for write in writes {
-            let (id, slot) = (&*write.id, write.wanted.slot(self.mode()));
+            let (id, slot) = (&*write.id, write.wanted.slot);
             let route = self.owner(write.job).map(|owner| owner.route.clone());
             let held = self
                 .shared
                 .book()
-                .holder(id, slot, &|other| going.contains(other));
+                .holder(id, &write.wanted, &|other| going.contains(other));
             let Some((holder, theirs)) = held else {
                 free.push(write);
                 continue;

@@ -57,6 +57,8 @@ pub(super) struct Entry {
     pub(super) owner: Arc<Owner>,
     pub(super) hash: u128,
     pub(super) slot: u64,
+    /// See [`Wanted::planes`].
+    pub(super) planes: Box<[u64]>,
     pub(super) essence: u64,
     pub(super) nonce: u32,
     /// How often it was found edited in place since its document changed.
@@ -74,6 +76,7 @@ impl Entry {
             owner,
             hash: 0,
             slot: 0,
+            planes: Box::default(),
             essence: 0,
             nonce: 0,
             edits: 0,
@@ -164,6 +167,8 @@ pub(super) struct Book {
     slots: HashMap<u64, BTreeSet<Arc<str>>>,
     /// Certificates that are in the store or taken to be; `false`: known not to be, so that a job is trusted no more.
     certificates: HashMap<Arc<str>, bool>,
+    /// The chain that stands in the store under an id, and the Secret that it is of: the id is that of the leaf alone.
+    chains: HashMap<Arc<str>, (Key, Fingerprint)>,
     checks: BTreeSet<(Instant, Check)>,
     pub(super) links: BTreeMap<Fingerprint, Health>,
     failed: BTreeSet<Key>,
@@ -200,6 +205,7 @@ impl Book {
             routes: HashMap::new(),
             slots: HashMap::new(),
             certificates: HashMap::new(),
+            chains: HashMap::new(),
             checks: BTreeSet::new(),
             links: BTreeMap::new(),
             failed: BTreeSet::new(),
@@ -263,17 +269,18 @@ impl Book {
         let (due, edits) = old.map_or((None, 0), |old| {
             (old.due, if old.hash == wanted.hash { old.edits } else { 0 })
         });
-        let (slot, wants) = (old.map(|old| old.slot), wanted.slot(self.mode));
-        if slot != Some(wants) {
+        let slot = old.map(|old| old.slot);
+        if slot != Some(wanted.slot) {
             if let Some(slot) = slot {
                 self.leave(slot, id);
             }
-            self.slots.entry(wants).or_default().insert(Arc::clone(id));
+            self.slots.entry(wanted.slot).or_default().insert(Arc::clone(id));
         }
         let entry = Entry {
             owner: Arc::clone(owner),
             hash: wanted.hash,
-            slot: wants,
+            slot: wanted.slot,
+            planes: wanted.planes.clone(),
             essence: wanted.essence,
             nonce: wanted.nonce,
             edits,
@@ -307,13 +314,16 @@ impl Book {
     pub(super) fn holder(
         &self,
         id: &str,
-        slot: u64,
+        wanted: &Wanted,
         going: &dyn Fn(&str) -> bool,
     ) -> Option<(Arc<str>, Key)> {
-        let ids = self.slots.get(&slot)?;
+        let ids = self.slots.get(&wanted.slot)?;
         ids.iter().find_map(|other| {
             let entry = self.entries.get(other)?;
-            (&**other != id && entry.holds() && !going(other))
+            // It is the gateways that rename the second API of a place, and the Dashboard does not show it. But behind a
+            // Dashboard they may be told apart by tags.
+            let meet = self.mode == Mode::OpenSource || share(&entry.planes, &wanted.planes);
+            (&**other != id && meet && entry.holds() && !going(other))
                 .then(|| (Arc::clone(other), entry.owner.route.clone()))
         })
     }
@@ -395,8 +405,10 @@ impl Book {
             let id: Arc<str> = certificate_id(&self.org, &used.certificate).into();
             certificates.insert(Arc::clone(&id));
             match self.certificates.get(&id) {
+                _ if self.outdated(&id, used) => {}
                 Some(true) => continue,
                 None if job.trusted => {
+                    self.chained(&id, used, false);
                     self.certificates.insert(Arc::clone(&id), true);
                     self.checks.insert((now, Check::Certificate(id)));
                     self.fresh = true;
@@ -446,6 +458,7 @@ impl Book {
 
     fn forget_certificate(&mut self, id: &Arc<str>) {
         self.certificates.remove(id);
+        self.chains.remove(id);
         let check = Check::Certificate(Arc::clone(id));
         self.checks.retain(|(_, other)| *other != check);
     }
@@ -501,14 +514,32 @@ impl Book {
         }
     }
 
+    /// Whether the Secret that the stored chain is of holds another one by now, behind the same leaf. Another Secret's chain
+    /// of that leaf is as good: two of them must not replace one another for ever.
+    pub(super) fn outdated(&self, id: &str, used: &CertificateUse) -> bool {
+        let chain = self.chains.get(id);
+        chain.is_some_and(|(secret, bundle)| *secret == used.secret && *bundle != used.certificate.bundle)
+    }
+
+    /// This chain is in the store, if `sure`; else it is taken to be, when nothing else is known.
+    pub(super) fn chained(&mut self, id: &Arc<str>, used: &CertificateUse, sure: bool) {
+        let chain = (used.secret.clone(), used.certificate.bundle.clone());
+        if sure || !self.chains.contains_key(id) {
+            self.chains.insert(Arc::clone(id), chain);
+        }
+    }
+
     /// A certificate is in the store.
     pub(super) fn certified(&mut self, id: &Arc<str>, next: Instant) {
         self.certificates.insert(Arc::clone(id), true);
-        self.checks.insert((next, Check::Certificate(Arc::clone(id))));
+        let check = Check::Certificate(Arc::clone(id));
+        self.checks.retain(|(_, other)| *other != check);
+        self.checks.insert((next, check));
     }
 
     /// A certificate is not in the store; the routes that need it.
     pub(super) fn uncertified(&mut self, id: &Arc<str>) -> Vec<Key> {
+        let chain = self.chains.get(id).cloned();
         self.forget_certificate(id);
         let routes = self
             .routes
@@ -517,6 +548,8 @@ impl Book {
         let routes: Vec<Key> = routes.map(|(key, _)| key.clone()).collect();
         if !routes.is_empty() {
             self.certificates.insert(Arc::clone(id), false);
+            // Which one was there says whether it has to be replaced: a removal may have failed.
+            self.chains.extend(chain.map(|chain| (Arc::clone(id), chain)));
         }
         routes
     }
@@ -537,6 +570,17 @@ impl Book {
         entry.edits = entry.edits.saturating_add(1);
         let route = entry.owner.route.clone();
         self.put(id, State::Unsure { lost: true });
+        self.tell(&route);
+    }
+
+    /// Whether it is as it should be can only be said with the document at hand: its route is told.
+    pub(super) fn doubted(&mut self, id: &Arc<str>) {
+        self.schedule(id, None);
+        let Some(entry) = self.entries.get(id) else {
+            return;
+        };
+        let route = entry.owner.route.clone();
+        self.put(id, State::Unsure { lost: false });
         self.tell(&route);
     }
 
@@ -724,6 +768,11 @@ impl Book {
         }
         standing
     }
+}
+
+/// Whether some gateway loads both: those without tags have one in common, as have those that share a tag.
+fn share(one: &[u64], other: &[u64]) -> bool {
+    (one.is_empty() && other.is_empty()) || one.iter().any(|tag| other.contains(tag))
 }
 
 /// Every part of a job failed alike.

@@ -4,12 +4,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
 
-use crate::tyk::{
-    translate::{
-        EXTENSION, Owner, TykApi,
-        stamp::{HASH, digest, stamp},
-    },
-    verdict::Mode,
+use crate::tyk::translate::{
+    EXTENSION, Owner, TykApi,
+    stamp::{HASH, digest, stamp},
 };
 
 /// Root key that is changed to make a gateway look at a document again: an API that was renamed once gets its path back
@@ -23,8 +20,10 @@ pub(super) struct Wanted {
     pub(super) api: TykApi,
     /// Of the mark.
     pub(super) hash: u128,
-    /// Host and listen path; and with the tags of the gateways that load it.
-    slots: [u64; 2],
+    /// Host and listen path.
+    pub(super) slot: u64,
+    /// Digests of the tags of the gateways that load it; none: those without tags.
+    pub(super) planes: Box<[u64]>,
     /// See [`essence`].
     pub(super) essence: u64,
     /// Its listen path.
@@ -44,30 +43,17 @@ impl Wanted {
         }
         let api = stamp(api, owner);
         let document = &api.document;
-        let (hash, slots) = (
-            mark(document).unwrap_or_default(),
-            [false, true].map(|tagged| slot(document, tagged)),
-        );
+        let (hash, slot) = (mark(document).unwrap_or_default(), slot(document));
         let (essence, path) = (essence(document), path(document).unwrap_or_default().to_owned());
+        let planes = planes(document);
         Self {
             api,
             hash,
-            slots,
+            slot,
+            planes,
             essence,
             path,
             nonce,
-        }
-    }
-}
-
-impl Wanted {
-    /// The place that no other API of a gateway can have. A Dashboard hands documents to the gateways that their tags
-    /// name, so that others may have the same host and path.
-    pub(super) fn slot(&self, mode: Mode) -> u64 {
-        let [everywhere, tagged] = self.slots;
-        match mode {
-            Mode::OpenSource => everywhere,
-            Mode::Dashboard => tagged,
         }
     }
 }
@@ -115,15 +101,26 @@ fn hashed(values: [Option<&Value>; 5]) -> u64 {
     hasher.finish()
 }
 
-/// Host and listen path: no two APIs of a gateway can have the same. `tagged`: nor of those with the same tags.
-fn slot(document: &Value, tagged: bool) -> u64 {
+/// Host and listen path: no two APIs of a gateway can have the same.
+fn slot(document: &Value) -> u64 {
     hashed([
         part(document, "/server/listenPath/value"),
         part(document, "/server/customDomain/name"),
-        part(document, "/server/gatewayTags/tags").filter(|_| tagged),
+        None,
         None,
         None,
     ])
+}
+
+/// Tags of the gateways that load it.
+fn planes(document: &Value) -> Box<[u64]> {
+    let tags = part(document, "/server/gatewayTags").filter(|tags| {
+        let enabled = tags.get("enabled").and_then(Value::as_bool);
+        enabled == Some(true)
+    });
+    let tags = tags.and_then(|tags| tags.get("tags")?.as_array());
+    let tag = |tag: &Value| hashed([Some(tag), None, None, None, None]);
+    tags.into_iter().flatten().map(tag).collect()
 }
 
 /// Digest of what a route decides about and Tyk shows as it was sent: tells an edit that left the mark alone.
@@ -190,8 +187,8 @@ mod tests {
         );
         assert_ne!(plain.hash, again.hash);
         assert_eq!(
-            (plain.slots, plain.essence, &plain.path),
-            (again.slots, again.essence, &again.path)
+            (plain.slot, plain.essence, &plain.path),
+            (again.slot, again.essence, &again.path)
         );
         assert_eq!(nonce(&again.api.document), 1);
         assert_eq!(mark(&again.api.document), Some(again.hash));
@@ -212,19 +209,5 @@ mod tests {
         };
         assert!(!owned(&sent, &beside));
         assert!(!owned(&json!({}), &owner("1")));
-    }
-
-    #[test]
-    fn tags_tell_places_apart_for_a_dashboard_alone() {
-        let with = |tags: Value| {
-            let mut api = api();
-            api.document[EXTENSION]["server"]["gatewayTags"] = json!({"enabled": true, "tags": tags});
-            Wanted::of(&api, &owner("u"), 0)
-        };
-        let (one, same, other) = (with(json!(["a"])), with(json!(["a"])), with(json!(["b"])));
-        for (mode, apart) in [(Mode::OpenSource, false), (Mode::Dashboard, true)] {
-            assert_eq!(one.slot(mode), same.slot(mode));
-            assert_eq!(one.slot(mode) != other.slot(mode), apart, "{mode:?}");
-        }
     }
 }

@@ -9,10 +9,13 @@
 )]
 
 mod certificates;
+mod cluster;
 mod crash;
 mod faults;
 mod life;
 mod orphans;
+mod panics;
+mod patience;
 mod real;
 mod stage;
 #[path = "../support/tyk_gateway.rs"]

@@ -58,6 +58,8 @@ const TEXT: usize = 300;
 /// More places than any installation has; a leak of contexts must not become one of connections.
 const PLACES: usize = 64;
 
+/// The longest wait that is asked for and believed, in seconds. Nothing waits longer than its operation anyway.
+const LONGEST: u64 = 86_400;
 /// The largest list that is read, in bytes: ten thousand documents, and only their ids and owners are kept of it.
 pub(super) const LIST: usize = 128 * 1024 * 1024;
 
@@ -362,7 +364,7 @@ impl Http {
             .headers()
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-            .map(Duration::from_secs);
+            .map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST)));
         let place = response
             .headers()
             .get(LOCATION)

@@ -15,5 +15,6 @@ pub mod cli;
 pub mod exposure;
 pub mod garage;
 pub mod ground;
+mod hex;
 pub mod telemetry;
 pub mod tyk;

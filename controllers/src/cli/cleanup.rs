@@ -16,7 +16,7 @@ use reconcile_kit::error::classify;
 use routewright_crds::GarageBucket;
 use serde_json::json;
 
-use super::{Failure, connect};
+use super::{Failure, connect, namespaces::WatchNamespaces};
 use crate::{
     garage::bucket_controller::FINALIZER,
     telemetry::tyk::TykMeter,
@@ -44,14 +44,9 @@ pub struct CleanupArgs {
     #[arg(long, requires = "tyk")]
     pub keep_apis: bool,
 
-    /// With --garage: namespaces to look at, separated by commas; empty for all.
-    #[arg(
-        long,
-        env = "WATCH_NAMESPACES",
-        value_delimiter = ',',
-        value_name = "NAMESPACE"
-    )]
-    pub watch_namespaces: Vec<String>,
+    /// With --garage: where buckets are looked at.
+    #[command(flatten)]
+    pub namespaces: WatchNamespaces,
 
     /// With --tyk: the operator's controllerName. What other controllers wrote is left alone.
     #[arg(long, env = "TYK_CONTROLLER_NAME", default_value = CONTROLLER_NAME, value_name = "NAME")]
@@ -101,8 +96,8 @@ pub async fn run(args: CleanupArgs) -> Result<(), Failure> {
         stop::gone(&client, operator, labels).await?;
     }
     if args.garage {
-        let named = args.watch_namespaces.iter().map(|n| n.trim());
-        let namespaces: Vec<&str> = named.filter(|n| !n.is_empty()).collect();
+        let named = args.namespaces.named();
+        let namespaces: Vec<&str> = named.iter().map(String::as_str).collect();
         let freed = free(&client, &namespaces).await.map_err(failed)?;
         println!("GarageBuckets freed of {FINALIZER}: {freed}");
     }

@@ -4,6 +4,7 @@ pub mod cleanup;
 pub mod connect;
 pub mod crds;
 pub mod logging;
+pub mod namespaces;
 pub mod run;
 pub mod translate;
 

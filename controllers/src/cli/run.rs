@@ -12,7 +12,7 @@ use reconcile_kit::runtime::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, connect, logging};
+use super::{Failure, connect, logging, namespaces::WatchNamespaces};
 use crate::app::{self, App, METRICS_PREFIX, Options};
 use crate::exposure::tenancy::{self, Guards};
 use crate::garage::admin::AdminHttp;
@@ -52,14 +52,9 @@ pub struct RunArgs {
     #[arg(long, env = "TYK_CLUSTER_ID", value_name = "ID")]
     pub tyk_cluster_id: Option<String>,
 
-    /// Namespaces to look at, separated by commas; empty for all.
-    #[arg(
-        long,
-        env = "WATCH_NAMESPACES",
-        value_delimiter = ',',
-        value_name = "NAMESPACE"
-    )]
-    pub watch_namespaces: Vec<String>,
+    /// Where is looked.
+    #[command(flatten)]
+    pub namespaces: WatchNamespaces,
 
     /// DNS domain of the cluster.
     #[arg(
@@ -153,12 +148,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(26);
 
 impl RunArgs {
     fn options(&self) -> Result<Options, Failure> {
-        let namespaces: Vec<String> = self
-            .watch_namespaces
-            .iter()
-            .map(|n| n.trim().to_owned())
-            .filter(|n| !n.is_empty())
-            .collect();
+        let namespaces = self.namespaces.named();
         if let Some(bad) = namespaces.iter().find(|n| !is_label(n)) {
             return Err(Failure::usage(format!(
                 "--watch-namespaces: {bad:?} is not the name of a namespace"

@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
+
 /// Label that every generated object carries: the bucket's name, as a label value ([`label_value`]).
 pub const BUCKET_LABEL: &str = "routewright.dev/bucket";
 
@@ -24,11 +26,7 @@ pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL_VALUE {
         return name.to_owned();
     }
-    let digest: String = Sha256::digest(name)
-        .iter()
-        .take(5)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = hex(Sha256::digest(name).iter().take(5));
     // Object names are ASCII; anything else is left out rather than cut in half.
     let start: String = name
         .chars()

@@ -4,7 +4,6 @@
 //! For tests only. What the fake answers is what `tests/garage_real` measures on a real Garage.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +11,8 @@ use async_trait::async_trait;
 use reconcile_kit::{ErrorClass, ReconcileError};
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
+
+use crate::hex::hex;
 
 use super::admin::{
     AdminError, AdminErrorClass, BucketId, BucketInfo, BucketQuotas, BucketUpdate, Call, ClusterHealth,
@@ -190,13 +191,7 @@ impl FakeState {
 
     fn new_id(&mut self) -> Result<BucketId, AdminError> {
         self.made += 1;
-        let hex = Sha256::digest(self.made.to_be_bytes())
-            .iter()
-            .fold(String::new(), |mut hex, byte| {
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            });
-        match BucketId::parse(&hex) {
+        match BucketId::parse(&hex(&Sha256::digest(self.made.to_be_bytes()))) {
             Some(id) => Ok(id),
             None => refuse(AdminErrorClass::Garbage, Call::CreateBucket, "no id"),
         }

@@ -1,10 +1,11 @@
 //! Values of a bucket: aliases, quotas, documents, usage figures; what is valid, what differs, what is worth showing.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use routewright_crds::bucket::QuotaUsage;
 use sha2::{Digest, Sha256};
+
+use crate::hex::hex;
 
 use super::super::admin::{BucketInfo, BucketQuotas, BucketUpdate, WebsiteDocuments, WebsiteUpdate};
 use super::{
@@ -17,14 +18,7 @@ use super::{
 #[must_use]
 pub fn reservation_alias(namespace: &str, name: &str, uid: &str) -> String {
     let digest = Sha256::digest([namespace, name, uid].join("\0"));
-    digest
-        .iter()
-        .take(16)
-        .fold(RESERVATION_PREFIX.to_owned(), |mut alias, byte| {
-            // Writing into a String does not fail.
-            let _ = write!(alias, "{byte:02x}");
-            alias
-        })
+    format!("{RESERVATION_PREFIX}{}", hex(digest.iter().take(16)))
 }
 
 /// Whether an alias is one under which buckets are only created, never reached.

@@ -115,15 +115,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Bytes in lower-case hex: every digest and identity of this half is spelled by it.
-pub(in crate::tyk) fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
-    use fmt::Write as _;
-    bytes.into_iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
+pub(in crate::tyk) use crate::hex::hex;
 
 /// A digest that tells equal from different and gives nothing away: hex SHA-256, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures::FutureExt;
 use reconcile_kit::{
     ApiKind, BoxReconcile, Planner,
+    at_once::AtOnce,
     events::KubeEvents,
     layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
     owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
@@ -38,7 +39,8 @@ pub(crate) fn parts<P: Planner>(
 ) -> (Parts<P>, Forget) {
     let manager = contract.manager;
     let events = KubeEvents::new(ground.client.clone(), manager, ground.pod.clone());
-    let writer = KubeStatusWriter(ground.client.clone());
+    // Where more than these reconcile at once, they wait for something else.
+    let writer = AtOnce::new(KubeStatusWriter(ground.client.clone()), ground.concurrency);
     let reporting = Reporting::new(contract, Arc::new(writer), Arc::new(events));
     let reporting = Arc::new(match pace {
         Some(least) => reporting.paced(least),

@@ -23,6 +23,7 @@
 )]
 
 pub mod api;
+pub mod at_once;
 pub mod child;
 pub mod condition;
 mod contest;

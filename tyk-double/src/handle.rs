@@ -55,6 +55,8 @@ pub struct Counts {
     pub loads: u64,
     /// All requests to the REST API.
     pub requests: u64,
+    /// Connections that were opened without TLS.
+    pub connections: u64,
 }
 
 #[derive(Default)]
@@ -63,6 +65,7 @@ pub(crate) struct Counters {
     pub(crate) deletes: AtomicU64,
     pub(crate) uploads: AtomicU64,
     pub(crate) reloads: AtomicU64,
+    pub(crate) connections: AtomicU64,
 }
 
 /// Requests to remember; older ones are forgotten in halves.
@@ -406,6 +409,7 @@ impl Handle {
             deletes: of(&counters.deletes),
             uploads: of(&counters.uploads),
             reloads: of(&counters.reloads),
+            connections: of(&counters.connections),
             loads: *self.shared.loads.borrow(),
             requests: {
                 let journal = locked(&self.shared.journal);

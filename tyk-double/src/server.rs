@@ -143,6 +143,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, halves: Halves) {
             continue;
         };
         let _ = stream.set_nodelay(true);
+        shared.counters.connections.fetch_add(1, Ordering::SeqCst);
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             serve(TokioIo::new(stream), shared, halves, peer).await;

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures::FutureExt;
 use reconcile_kit::{
     ApiKind, BoxReconcile, Planner,
+    at_once::AtOnce,
     events::KubeEvents,
     owner::KubeOwnerWriter,
     runtime::{
@@ -282,7 +283,10 @@ fn routes(
         finalizer: names::finalizer(&options.settings.controller_name).into(),
         // It comes with the memory, in one patch: the effects put it on.
         wanted: (|_| false) as fn(&_) -> bool,
-        writer: Arc::new(KubeOwnerWriter(ground.client.clone())),
+        writer: Arc::new(AtOnce::new(
+            KubeOwnerWriter(ground.client.clone()),
+            ground.concurrency,
+        )),
         manager: planner::CONTRACT.manager,
     };
     let planner = RoutePlanner::new(known, options.settings.clone());

@@ -60,6 +60,20 @@ async fn many_jobs_make_one_batch_and_one_reload() {
 }
 
 #[tokio::test]
+async fn a_burst_goes_through_a_few_connections_that_are_kept() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        // when three hundred routes come at once
+        let jobs = (0..300).map(|n| stage.clean(job(&format!("r{n}"), vec![api(n, &format!("/p{n}"))])));
+        futures::future::join_all(jobs).await;
+        // then each request does not open a connection, and look up the host, of its own
+        let counts = stage.tyk().counts();
+        assert!(counts.requests >= 600, "{counts:?}");
+        assert!(counts.connections <= 40, "{counts:?}");
+    }
+}
+
+#[tokio::test]
 async fn another_owners_document_is_neither_overwritten_nor_deleted() {
     for mode in BOTH {
         let stage = Stage::new(mode).await;

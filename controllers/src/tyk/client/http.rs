@@ -63,6 +63,11 @@ const LONGEST: u64 = 86_400;
 /// The largest list that is read, in bytes: ten thousand documents, and only their ids and owners are kept of it.
 pub(super) const LIST: usize = 128 * 1024 * 1024;
 
+/// Connections that are kept open to one Tyk while they are not in use. More than there are requests at once (8): a request
+/// that finds none begins a new connection, and a look-up of the host with it, even if another becomes free before that
+/// is there. With fewer, a burst of writes made hundreds of them, each with a thread for its look-up.
+const IDLE: usize = 16;
+
 /// Connections by place and trust. One for the process.
 pub struct Pools {
     extra_ca: Vec<Certificate>,
@@ -111,7 +116,7 @@ impl Pools {
                 .retry(reqwest::retry::never())
                 .no_proxy()
                 .connect_timeout(self.limits.connect)
-                .pool_max_idle_per_host(4)
+                .pool_max_idle_per_host(IDLE)
                 .pool_idle_timeout(Duration::from_secs(30))
                 .tls_danger_accept_invalid_certs(insecure)
         };

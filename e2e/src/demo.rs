@@ -25,16 +25,8 @@ const PAGE_TEXT: &str = "<h1>Hello from a bucket</h1>\n";
 const STABLE: Duration = Duration::from_secs(3);
 const STEPS: usize = 9;
 
-/// Everything that the demo runs; the echo server is for tests.
-const PARTS: [Part; 11] = [
-    Part::Kubernetes,
-    Part::Etcd,
-    Part::Containerd,
-    Part::Runc,
-    Part::Cni,
-    Part::CoreDns,
-    Part::Pause,
-    Part::Helm,
+/// What the demo runs on its node; the echo server is for tests.
+const PARTS: [Part; 3] = [
     Part::Contour,
     Part::Envoy,
     Part::Garage,
@@ -79,7 +71,7 @@ pub fn prepare() -> Result<()> {
         "Programs",
         "Kubernetes, Contour, Envoy, Garage and the operator, built from source once and kept in a cache.",
     );
-    programs(&PARTS)
+    programs(&[&Part::NODE[..], &PARTS].concat())
 }
 
 /// Builds those of these programs that are missing, and the operator.

@@ -23,18 +23,8 @@ const PLATFORM: &str = "tyk";
 pub const PATH: &str = "/orders";
 const STEPS: usize = 9;
 
-/// Everything that it runs, besides a Tyk Gateway that is given.
-const PARTS: [Part; 9] = [
-    Part::Kubernetes,
-    Part::Etcd,
-    Part::Containerd,
-    Part::Runc,
-    Part::Cni,
-    Part::CoreDns,
-    Part::Pause,
-    Part::Helm,
-    Part::TestApp,
-];
+/// What it runs on its node, besides a Tyk Gateway that is given.
+const PARTS: [Part; 1] = [Part::TestApp];
 
 /// The GatewayClass is made with the connection; this is what a platform team adds.
 const GATEWAY: &str = "\
@@ -84,7 +74,7 @@ pub fn prepare() -> Result<()> {
         "Kubernetes, the operator and a Tyk, built from source once and kept in a cache.",
     );
     Which::given()?;
-    demo::programs(&PARTS)
+    demo::programs(&[&Part::NODE[..], &PARTS].concat())
 }
 
 /// Runs the demo on a cluster that has been up since `started`; `keep` leaves the route served. Returns the command that

@@ -16,10 +16,9 @@ use std::{
     time::Duration,
 };
 
-use common::{Route, Site, USER, of_operator, quiet};
+use common::{Route, NoChildren, Site, USER, of_operator, quiet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use reconcile_kit::{
-    owned::{ChildCache, Lookup},
     prelude::*,
     runtime::hub::Cached,
     testing::{ApiServer, Call, ResourceDef},
@@ -114,13 +113,6 @@ impl Planner for Entering {
     }
     fn report_error(_: &Route, _: &ReconcileError) -> Report {
         Report::untouched(Outcome::Done)
-    }
-}
-
-struct NoChildren;
-impl ChildCache for NoChildren {
-    fn child(&self, _: &ApiKind, _: &str, _: &str) -> Lookup {
-        Lookup::Absent
     }
 }
 

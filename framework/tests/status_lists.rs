@@ -12,10 +12,9 @@ mod common;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use common::{Gateway, Route, USER, eventually, of_operator, quiet};
+use common::{Gateway, NoChildren, Route, USER, eventually, of_operator, quiet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use reconcile_kit::{
-    owned::{ChildCache, Lookup},
     owner::{OwnerWrite, OwnerWriter},
     prelude::*,
     status_writer::{StatusError, StatusWriter},
@@ -125,13 +124,6 @@ impl Planner for Listening {
     }
     fn report_error(_: &Gateway, _: &ReconcileError) -> Report {
         Report::untouched(Outcome::Done)
-    }
-}
-
-struct NoChildren;
-impl ChildCache for NoChildren {
-    fn child(&self, _: &ApiKind, _: &str, _: &str) -> Lookup {
-        Lookup::Absent
     }
 }
 

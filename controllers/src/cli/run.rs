@@ -65,7 +65,7 @@ pub struct RunArgs {
     )]
     pub cluster_domain: String,
 
-    /// Reconciles at once per controller; 16 times as many of routes on Tyk, which wait for Tyk together.
+    /// Reconciles at once per controller; 4 times as many of routes on Tyk, which wait for Tyk together.
     #[arg(long, env = "CONCURRENCY", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
 

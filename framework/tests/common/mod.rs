@@ -25,6 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use kube::{CustomResource, ResourceExt, core::ObjectMeta};
 use reconcile_kit::{
     layers::policy::Backoff,
+    owned::{ChildCache, Lookup},
     prelude::*,
     testing::{ApiServer, Call, Mark, ResourceDef},
 };
@@ -32,6 +33,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+/// The cache of a controller without children.
+pub struct NoChildren;
+impl ChildCache for NoChildren {
+    fn child(&self, _: &ApiKind, _: &str, _: &str) -> Lookup {
+        Lookup::Absent
+    }
+}
 
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
 #[kube(group = "example.org", version = "v1", kind = "Site", status = "SiteStatus")]

@@ -275,6 +275,8 @@ fn commands_that_show_something_find_tests() {
                 "-p" => package = words.next().unwrap(),
                 "--test" => program = words.next(),
                 "--features" => drop(words.next()),
+                // Options of the test program follow, and they find nothing.
+                "--" | "--nocapture" => {}
                 word => filter = Some(word),
             }
         }

@@ -26,7 +26,8 @@ const STABLE: Duration = Duration::from_secs(3);
 const STEPS: usize = 9;
 
 /// What the demo runs on its node; the echo server is for tests.
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
+    Part::Helm,
     Part::Contour,
     Part::Envoy,
     Part::Garage,

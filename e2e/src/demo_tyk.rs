@@ -24,7 +24,7 @@ pub const PATH: &str = "/orders";
 const STEPS: usize = 9;
 
 /// What it runs on its node, besides a Tyk Gateway that is given.
-const PARTS: [Part; 1] = [Part::TestApp];
+const PARTS: [Part; 2] = [Part::Helm, Part::TestApp];
 
 /// The GatewayClass is made with the connection; this is what a platform team adds.
 const GATEWAY: &str = "\

@@ -115,17 +115,6 @@ enum Step {
 }
 
 impl Part {
-    /// A node, and what installs a release on it.
-    pub const NODE: [Part; 8] = [
-        Part::Kubernetes,
-        Part::Etcd,
-        Part::Containerd,
-        Part::Runc,
-        Part::Cni,
-        Part::CoreDns,
-        Part::Pause,
-        Part::Helm,
-    ];
     /// Every part.
     pub const ALL: [Part; 15] = [
         Part::Kubernetes,

@@ -26,12 +26,7 @@ const STABLE: Duration = Duration::from_secs(3);
 const STEPS: usize = 9;
 
 /// What the demo runs on its node; the echo server is for tests.
-const PARTS: [Part; 4] = [
-    Part::Helm,
-    Part::Contour,
-    Part::Envoy,
-    Part::Garage,
-];
+const PARTS: [Part; 4] = [Part::Helm, Part::Contour, Part::Envoy, Part::Garage];
 
 /// One line for the reader. On standard output, so that it can be told from the messages of builds.
 pub fn tell(line: impl AsRef<str>) {

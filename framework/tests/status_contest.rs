@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Route, NoChildren, Site, USER, of_operator, quiet};
+use common::{NoChildren, Route, Site, USER, of_operator, quiet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use reconcile_kit::{
     prelude::*,

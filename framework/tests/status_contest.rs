@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use common::{NoChildren, Route, Site, USER, of_operator, quiet};
+use common::{Route, Site, USER, of_operator, quiet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use reconcile_kit::{
     prelude::*,
@@ -157,25 +157,12 @@ impl<K: Cached + kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>
             objects.listen(on_change_of_self(&triggers, |_, _| true)),
             objects.start(),
         );
-        let owned = Owned::new(
-            client.clone(),
-            "lab",
-            "example.org",
-            Arc::new(NoChildren),
-            &metrics,
-        );
-        let reporting = Reporting::kube(client, contract, P::NAME);
-        let metadata = OperatorMetadata::standard("lab", "default", P::NAME);
-        let parts = Parts::new(planner, owned, reporting, metadata, metrics.clone());
+        let reporting = Reporting::kube(client.clone(), contract, P::NAME);
+        let parts = common::childless(client, planner, reporting, metrics.clone());
         let forget = Arc::new(parts.forget());
         let mut spec = ControllerSpec::new(P::NAME, objects, triggers.clone(), parts.stack());
         spec.forget = Some(forget);
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move {
-            run_controller(spec, stopped, || ()).await;
-            drop((kept, hub));
-        });
+        let (stop, task) = common::run(spec, (kept, hub));
         Self {
             triggers,
             metrics,

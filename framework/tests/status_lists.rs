@@ -12,7 +12,7 @@ mod common;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use common::{Gateway, NoChildren, Route, USER, eventually, of_operator, quiet};
+use common::{Gateway, Route, USER, eventually, of_operator, quiet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use reconcile_kit::{
     owner::{OwnerWrite, OwnerWriter},
@@ -153,19 +153,11 @@ fn parts_of<P: Planner>(
 ) -> Parts<P> {
     let client = server.client_as(USER);
     let metrics = Metrics::new("lab");
-    let owned = Owned::new(
-        client.clone(),
-        "lab",
-        "example.org",
-        Arc::new(NoChildren),
-        &metrics,
-    );
-    let mut reporting = Reporting::kube(client, contract, P::NAME);
+    let mut reporting = Reporting::kube(client.clone(), contract, P::NAME);
     if let Some(pace) = pace {
         reporting = reporting.paced(pace);
     }
-    let metadata = OperatorMetadata::standard("lab", "default", P::NAME);
-    Parts::new(planner, owned, reporting, metadata, metrics)
+    common::childless(client, planner, reporting, metrics)
 }
 
 /// One look at the object as a cache holds it.

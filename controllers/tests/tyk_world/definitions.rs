@@ -1,5 +1,6 @@
 //! TykOasApiDefinitions with targetRefs.
 
+use reconcile_kit::testing::ApiServer;
 use routewright::{app::Options, tyk::controllers};
 use serde_json::{Value, json};
 
@@ -45,6 +46,14 @@ async fn attached() -> Story {
         ]
     );
     story
+}
+
+/// Another operator's Accepted on `web/access`.
+fn they_say(server: &ApiServer, status: &str) {
+    let theirs = json!([{"type": "Accepted", "status": status, "reason": "Theirs", "message": "by them",
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let status = json!({"conditions": theirs});
+    server.set_status("TykOasApiDefinition", "web", "access", status);
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,14 +181,7 @@ async fn an_accepted_of_another_manager_is_left_alone_and_an_event_says_so() {
             "metadata": {"namespace": "web", "name": "access"},
         }),
     );
-    let theirs = json!([{"type": "Accepted", "status": "False", "reason": "Theirs", "message": "by them",
-        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-    server.set_status(
-        "TykOasApiDefinition",
-        "web",
-        "access",
-        json!({"conditions": theirs}),
-    );
+    they_say(&server, "False");
     let mut story = Story::on(server, on()).await;
     story.settle().await;
     assert_eq!(says(&story), "Accepted False/Theirs");
@@ -262,14 +264,7 @@ async fn without_targets_an_accepted_of_another_manager_stays() {
     let mut plain = definition(of_gateway());
     plain["spec"].as_object_mut().unwrap().remove("targetRefs");
     server.create(plain);
-    let theirs = json!([{"type": "Accepted", "status": "True", "reason": "Theirs", "message": "by them",
-        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-    server.set_status(
-        "TykOasApiDefinition",
-        "web",
-        "access",
-        json!({"conditions": theirs}),
-    );
+    they_say(&server, "True");
     // when this one starts, and when it changes, then nothing is written
     let mut story = Story::on(server, on()).await;
     let lines = story.settle().await;

@@ -34,6 +34,32 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+/// Runs a controller until its token is cancelled; `kept` lives as long.
+pub fn run<K>(spec: ControllerSpec<K>, kept: impl Send + 'static) -> (CancellationToken, JoinHandle<()>)
+where
+    K: reconcile_kit::runtime::hub::Cached + kube::Resource<DynamicType = ()>,
+{
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let task = tokio::spawn(async move {
+        run_controller(spec, stopped, || ()).await;
+        drop(kept);
+    });
+    (stop, task)
+}
+
+/// A controller without children that reports by `reporting`.
+pub fn childless<P: Planner>(
+    client: kube::Client,
+    planner: P,
+    reporting: Reporting,
+    metrics: Metrics,
+) -> Parts<P> {
+    let owned = Owned::new(client, "lab", "example.org", Arc::new(NoChildren), &metrics);
+    let metadata = OperatorMetadata::standard("lab", "default", P::NAME);
+    Parts::new(planner, owned, reporting, metadata, metrics)
+}
+
 /// The cache of a controller without children.
 pub struct NoChildren;
 impl ChildCache for NoChildren {
@@ -296,12 +322,7 @@ impl Operator {
             .wait_for(&maps)
             .wait_for(&ingresses);
         spec.forget = Some(forget);
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move {
-            run_controller(spec, stopped, || ()).await;
-            drop((kept, hub));
-        });
+        let (stop, task) = run(spec, (kept, hub));
         Self {
             triggers,
             metrics,

@@ -545,14 +545,9 @@ impl Node {
         )
     }
 
-    /// Sends a signal to a service.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn signal(&self, service: Service, signal: Signal) -> Result<()> {
+    fn started(&self, service: Service) -> Result<Process> {
         let process = self.process(service);
-        let process = process.ok_or_else(|| Error::other(format!("{} was never started", service.name())))?;
-        process.signal(signal)
+        process.ok_or_else(|| Error::other(format!("{} was never started", service.name())))
     }
 
     /// SIGTERM, and waits for the end (SIGKILL after 20 s).
@@ -582,12 +577,12 @@ impl Node {
         process.wait_gone(PATIENCE)
     }
 
-    /// Freezes a service (SIGSTOP); [`Self::resume`] goes on.
+    /// Freezes a service ([`Process::freeze`]); [`Self::resume`] goes on.
     ///
     /// # Errors
     /// When it does not run.
     pub fn pause(&self, service: Service) -> Result<()> {
-        self.signal(service, Signal::STOP)
+        self.started(service)?.freeze()
     }
 
     /// Goes on after [`Self::pause`].
@@ -595,7 +590,7 @@ impl Node {
     /// # Errors
     /// When it does not run.
     pub fn resume(&self, service: Service) -> Result<()> {
-        self.signal(service, Signal::CONT)
+        self.started(service)?.thaw()
     }
 
     /// Stops and starts a service; for the API server, waits until it is ready again.

@@ -351,20 +351,20 @@ impl Operator {
         self.running()?.end(Signal::TERM)
     }
 
-    /// SIGSTOP.
+    /// Freezes it ([`Process::freeze`]); [`Self::resume`] goes on.
     ///
     /// # Errors
     /// When it is no process or has ended.
     pub fn pause(&self) -> Result<()> {
-        self.running()?.process.signal(Signal::STOP)
+        self.running()?.process.freeze()
     }
 
-    /// SIGCONT.
+    /// Goes on after [`Self::pause`].
     ///
     /// # Errors
     /// When it is no process or has ended.
     pub fn resume(&self) -> Result<()> {
-        self.running()?.process.signal(Signal::CONT)
+        self.running()?.process.thaw()
     }
 
     /// Starts the process again after its end, with the same command line.
@@ -388,7 +388,7 @@ impl Drop for Operator {
     fn drop(&mut self) {
         match &self.how {
             How::Process(running) => {
-                let _ = running.process.signal(Signal::CONT);
+                let _ = running.process.thaw();
                 let _ = running.end(Signal::KILL);
             }
             How::Pod => {
@@ -481,8 +481,7 @@ impl Running {
     }
 
     fn end(&self, signal: Signal) -> Result<()> {
-        self.process.signal(signal)?;
-        self.process.wait_gone(Duration::from_secs(40))
+        self.process.end(signal, Duration::from_secs(40))
     }
 
     async fn ready(&self, cluster: &'static Cluster) -> Result<()> {

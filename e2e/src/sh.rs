@@ -206,6 +206,41 @@ impl Process {
         pidfd_send_signal(handle, signal).map_err(|_| gone())
     }
 
+    /// SIGSTOP, and waits until every thread stands: after the signal alone a thread on another processor may go on, and
+    /// answer a request.
+    ///
+    /// # Errors
+    /// When the process has ended; [`Error::Timeout`].
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        let what = format!("standstill of process {}", self.pid);
+        wait_for(&what, Duration::from_secs(10), Duration::from_millis(1), || {
+            if !self.alive() {
+                // What has ended does not answer either; who asks for its signals will be told.
+                return Ok(());
+            }
+            let moving = threads(self.pid).into_iter().find(|state| state != "T");
+            moving.map_or(Ok(()), |state| Err(format!("a thread is in state {state}")))
+        })
+    }
+
+    /// SIGCONT, after [`Self::freeze`].
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn thaw(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Sends a signal that ends a process, and waits for the end.
+    ///
+    /// # Errors
+    /// When the process has ended; [`Error::Timeout`].
+    pub fn end(&self, signal: Signal, limit: Duration) -> Result<()> {
+        self.signal(signal)?;
+        self.wait_gone(limit)
+    }
+
     /// The process that has the pid `inner` in the pid namespace of `member`.
     pub fn inside(member: Process, inner: i32) -> Option<Self> {
         let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
@@ -249,7 +284,21 @@ impl Process {
 
 /// The fields of /proc/PID/stat after the command name: state, parent, ... (start time is number 19).
 fn stat(pid: i32) -> Option<Vec<String>> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    fields(Path::new(&format!("/proc/{pid}/stat")))
+}
+
+/// The state letters of the threads that have not ended.
+fn threads(pid: i32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let states = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let state = fields(&task.path().join("stat"))?.into_iter().next()?;
+        (state != "Z" && state != "X").then_some(state)
+    });
+    states.collect()
+}
+
+fn fields(stat: &Path) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(stat).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
@@ -279,6 +328,30 @@ mod tests {
         process.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(!process.alive());
+    }
+
+    #[test]
+    fn what_is_frozen_stands_when_the_call_returns() {
+        // Given a process that counts up in a file as fast as it can
+        let file = std::env::temp_dir().join(format!("routewright-frozen-{}", std::process::id()));
+        let script = "n=0; while :; do n=$((n+1)); echo $n >\"$0\"; done";
+        let mut child = command("sh", ["-c", script, file.to_str().unwrap()])
+            .spawn()
+            .unwrap();
+        let process = Process::of(i32::try_from(child.id()).unwrap()).unwrap();
+        for _ in 0..20 {
+            // When it is frozen, then the file stays as it is
+            process.freeze().unwrap();
+            assert_eq!(threads(process.pid), ["T"]);
+            let then = std::fs::read(&file).ok();
+            std::thread::sleep(Duration::from_millis(2));
+            assert_eq!(std::fs::read(&file).ok(), then);
+            process.thaw().unwrap();
+        }
+        process.signal(Signal::KILL).unwrap();
+        child.wait().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(process.freeze().is_err());
     }
 
     #[test]

@@ -7,6 +7,8 @@
     clippy::indexing_slicing
 )]
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use routewright_crds::cases::{CelCase, Expected, cel_cases};
@@ -104,7 +106,11 @@ async fn the_audit_log_counts_what_a_service_account_asks() {
             ns = s.ns()
         ))?;
         let api: Api<ConfigMap> = Api::namespaced(s.cluster.client_as(s.ns(), "op").await?, s.ns());
-        api.list(&Default::default()).await?;
+        // (the API server hears of its own rules through a watch)
+        wait::eventually("the account has its rights", Duration::from_secs(10), || async {
+            api.list(&Default::default()).await.map(drop).map_err(|e| e.to_string())
+        })
+        .await?;
         // When it applies, reads, patches and is refused after the mark
         let mark = log.mark()?;
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});

@@ -57,11 +57,11 @@ impl Stalling<'_> {
     async fn stall<T>(&self, call: impl Future<Output = Result<T, AdminError>>) -> Result<T, AdminError> {
         let stalls = self.calls.fetch_add(1, Ordering::SeqCst) == self.at;
         if stalls {
-            self.garage.signal("-STOP");
+            self.garage.freeze();
         }
         let answer = call.await;
         if stalls {
-            self.garage.signal("-CONT");
+            self.garage.thaw();
         }
         answer
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs::{self, DirEntry};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +15,7 @@ use routewright::garage::admin::{
     AdminClient, AdminHttp, BucketId, CALL_TIMEOUT, Endpoint, GarageAdmin, Token,
 };
 use routewright::garage::testing::GarageWorld;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -48,16 +50,16 @@ fn program() -> Option<PathBuf> {
 /// The youngest file named `garage` below a folder.
 fn find(folder: &Path, depth: usize) -> Option<PathBuf> {
     let mut found: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+    for entry in fs::read_dir(folder).ok()?.flatten() {
         let path = entry.path();
-        let Ok(meta) = std::fs::metadata(&path) else {
+        let Ok(meta) = fs::metadata(&path) else {
             continue;
         };
         if meta.is_file() && path.file_name().is_some_and(|n| n == "garage") {
             found.extend(meta.modified().ok().map(|at| (at, path)));
         } else if meta.is_dir() && depth > 0 {
             let deeper = find(&path, depth - 1);
-            found.extend(deeper.and_then(|p| Some((std::fs::metadata(&p).ok()?.modified().ok()?, p))));
+            found.extend(deeper.and_then(|p| Some((fs::metadata(&p).ok()?.modified().ok()?, p))));
         }
     }
     found.into_iter().max().map(|(_, path)| path)
@@ -80,14 +82,14 @@ impl Drop for RealGarage {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
-            let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
             let tail: Vec<&str> = log.lines().rev().take(20).collect();
             eprintln!(
                 "the last lines of Garage's log, youngest first:\n{}",
                 tail.join("\n")
             );
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -108,7 +110,7 @@ impl RealGarage {
         for _ in 0..5 {
             let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
             let folder = std::env::temp_dir().join(format!("routewright-garage-{unique}"));
-            std::fs::create_dir_all(&folder).unwrap();
+            fs::create_dir_all(&folder).unwrap();
             let listeners: Vec<TcpListener> = (0..4)
                 .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
                 .collect();
@@ -127,8 +129,8 @@ impl RealGarage {
                 admin = ports[3],
                 secret = "0f".repeat(32),
             );
-            std::fs::write(folder.join("garage.toml"), config).unwrap();
-            let log = std::fs::File::create(folder.join("log")).unwrap();
+            fs::write(folder.join("garage.toml"), config).unwrap();
+            let log = fs::File::create(folder.join("log")).unwrap();
             let mut command = Command::new(&program);
             command.arg("-c").arg(folder.join("garage.toml")).arg("server");
             if layout {
@@ -269,13 +271,29 @@ impl RealGarage {
         }
     }
 
-    pub(crate) fn signal(&self, signal: &str) {
-        let status = Command::new("kill")
-            .arg(signal)
-            .arg(self.process.id().to_string())
-            .status()
-            .unwrap();
-        assert!(status.success());
+    /// Stops it, and waits until every thread stands: one on another processor might still answer.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let moves = |task: DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // A thread that has ended in between has no state.
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| !rest.starts_with('T'))
+        };
+        while fs::read_dir(&tasks).unwrap().flatten().any(moves) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Goes on after [`Self::freeze`].
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.process.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 }
 

@@ -161,9 +161,9 @@ async fn whatever_happens_to_the_leader_the_other_one_goes_on_and_nobody_writes_
                 let mark = stage.mark()?;
                 let process = operator.process_of_pod(&leader)?;
                 match blow {
-                    Blow::Frozen => process.signal(Signal::STOP)?,
+                    Blow::Frozen => process.freeze()?,
                     Blow::Cut => cut(&s, Some(addresses[&leader]))?,
-                    Blow::Killed => process.signal(Signal::KILL)?,
+                    Blow::Killed => process.end(Signal::KILL, TAKEOVER)?,
                 }
                 let begun = Instant::now();
                 let edit =
@@ -201,7 +201,7 @@ async fn whatever_happens_to_the_leader_the_other_one_goes_on_and_nobody_writes_
                         edited("site-website", format!("again-{round}")).await?;
                         // On a slow machine its liveness probe may have ended it before.
                         if process.alive() {
-                            process.signal(Signal::CONT)?;
+                            process.thaw()?;
                         }
                     }
                     Blow::Cut => {

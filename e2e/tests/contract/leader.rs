@@ -110,7 +110,7 @@ async fn a_follower_takes_over_and_who_was_paused_does_not_write() {
             assert_eq!(written(&follower.logs()?), 2);
             // When the one that leads is killed, then the old one leads again and goes on
             let mark = stage.mark()?;
-            follower.pid().signal(Signal::KILL)?;
+            follower.pid().end(Signal::KILL, TAKEOVER)?;
             if !pid.alive() {
                 leader.restart()?;
             }

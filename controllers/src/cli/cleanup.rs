@@ -2,6 +2,7 @@
 //! it on uninstall. Buckets in Garage are not touched; APIs in Tyk are deleted.
 
 mod roads;
+mod speakers;
 pub mod stop;
 pub mod tyk;
 

@@ -454,48 +454,137 @@ async fn without_gateway_api_there_is_nothing_to_do() {
     assert_eq!(run(&server, &tyk).await, Report::default());
 }
 
+/// A definition with these targets, and an Accepted that each of these field managers wrote.
+async fn definition(server: &ApiServer, name: &str, targets: &[(&str, &str)], managers: &[(&str, &str)]) {
+    let kind = GroupVersionKind::gvk("tyk.tyk.io", "v1alpha1", "TykOasApiDefinition");
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(server.client_as(OPERATOR), "web", &resource);
+    let head = json!({
+        "apiVersion": "tyk.tyk.io/v1alpha1", "kind": "TykOasApiDefinition", "metadata": {"namespace": "web", "name": name},
+    });
+    let mut whole = head.clone();
+    whole["spec"] = json!({"tykOAS": {"configmapRef": {"name": "x", "keyName": "y"}}});
+    if !targets.is_empty() {
+        let of = |(kind, name): &(&str, &str)| json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": name});
+        whole["spec"]["targetRefs"] = targets.iter().map(of).collect();
+    }
+    server.create(whole);
+    for (manager, kind) in managers {
+        let mut said = head.clone();
+        said["status"] = json!({"conditions": [condition(kind)]});
+        api.patch_status(name, &PatchParams::apply(manager), &Patch::Apply(said))
+            .await
+            .unwrap();
+    }
+}
+
+/// The field manager of every installation.
+const SPEAKER: (&str, &str) = ("routewright-tyk-oas-definition", "Accepted");
+
+fn said_of(server: &ApiServer, name: &str) -> Vec<String> {
+    types(&server.get("TykOasApiDefinition", "web", name).unwrap())
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_said_of_a_definition_goes_if_the_operator_said_it() {
     // Given two definitions, one judged by the operator beside another one's condition, the other by Tyk Operator
     let server = server();
-    let client = server.client_as(OPERATOR);
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
-        "tyk.tyk.io",
-        "v1alpha1",
-        "TykOasApiDefinition",
-    ));
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "web", &resource);
-    for (name, managers) in [
-        (
-            "ours",
-            &[
-                ("routewright-tyk-oas-definition", "Accepted"),
-                ("other", "example.org/Seen"),
-            ][..],
-        ),
-        ("theirs", &[("tyk-operator", "Accepted")]),
-    ] {
-        let head = json!({
-            "apiVersion": "tyk.tyk.io/v1alpha1", "kind": "TykOasApiDefinition", "metadata": {"namespace": "web", "name": name},
-        });
-        let mut whole = head.clone();
-        whole["spec"] = json!({"tykOAS": {"configmapRef": {"name": "x", "keyName": "y"}}});
-        server.create(whole);
-        for (manager, kind) in managers {
-            let mut said = head.clone();
-            said["status"] = json!({"conditions": [condition(kind)]});
-            api.patch_status(name, &PatchParams::apply(manager), &Patch::Apply(said))
-                .await
-                .unwrap();
-        }
-    }
+    definition(&server, "ours", &[], &[SPEAKER, ("other", "example.org/Seen")]).await;
+    definition(&server, "theirs", &[], &[("tyk-operator", "Accepted")]).await;
     // When it runs
     let tyk = Tyk::new(&[], &[]);
     let report = run(&server, &tyk).await;
     // Then the operator's word is gone, and nobody else's
     assert_eq!((report.withdrawn, report.is_clean()), (1, true));
-    let said = |name: &str| types(&server.get("TykOasApiDefinition", "web", name).unwrap());
-    assert_eq!(said("ours"), ["example.org/Seen True"]);
-    assert_eq!(said("theirs"), ["Accepted True"]);
+    assert_eq!(said_of(&server, "ours"), ["example.org/Seen True"]);
+    assert_eq!(said_of(&server, "theirs"), ["Accepted True"]);
     assert_eq!(run(&server, &tyk).await, Report::default());
+}
+
+/// A class that leads to an OperatorContext, and whose installation runs.
+fn leading_class(server: &ApiServer, name: &str, controller: &str) {
+    server.create(json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": name},
+        "spec": {"controllerName": controller, "parametersRef":
+            {"group": "tyk.tyk.io", "kind": "OperatorContext", "namespace": "tyk", "name": "edge"}},
+    }));
+    let status = json!({"conditions": [condition("Accepted")]});
+    server.set_status("GatewayClass", "", name, status);
+}
+
+fn bare_gateway(server: &ApiServer, name: &str, class: &str) {
+    server.create(json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"namespace": "web", "name": name},
+        "spec": {"gatewayClassName": class, "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
+    }));
+}
+
+fn route_on(server: &ApiServer, name: &str, gateways: &[&str]) {
+    let parents: Vec<Value> = gateways.iter().map(|name| json!({ "name": name })).collect();
+    server.create(json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"namespace": "web", "name": name},
+        "spec": {"parentRefs": parents},
+    }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_another_installation_speaks_for_is_left_alone() {
+    // Given two installations, each with a class, a Gateway and a route, and a class of neither that is no Tyk's
+    let server = server();
+    let beside = "example.org/beside";
+    leading_class(&server, "tyk", CONTROLLER);
+    leading_class(&server, "beside", beside);
+    class(&server, "other", "example.org/other");
+    bare_gateway(&server, "public", "tyk");
+    bare_gateway(&server, "far", "beside");
+    bare_gateway(&server, "elsewhere", "other");
+    route_on(&server, "one", &["public"]);
+    route_on(&server, "two", &["far"]);
+    route_on(&server, "both", &["far", "public"]);
+    // And definitions of which the first target that is anybody's is the other's or also the other's, or ours, or nobody's
+    let theirs: [(&str, &[(&str, &str)]); 4] = [
+        ("both", &[("HTTPRoute", "both")]),
+        ("far", &[("Gateway", "far")]),
+        ("two", &[("HTTPRoute", "two"), ("HTTPRoute", "one")]),
+        (
+            "later",
+            &[
+                ("Gateway", "elsewhere"),
+                ("HTTPRoute", "gone"),
+                ("Gateway", "far"),
+                ("Gateway", "public"),
+            ],
+        ),
+    ];
+    let ours: [(&str, &[(&str, &str)]); 4] = [
+        ("public", &[("Gateway", "public"), ("Gateway", "far")]),
+        ("one", &[("HTTPRoute", "one"), ("HTTPRoute", "two")]),
+        ("nobody", &[("Gateway", "elsewhere"), ("HTTPRoute", "gone")]),
+        ("before", &[]),
+    ];
+    for (name, targets) in theirs.iter().chain(&ours) {
+        definition(&server, name, targets, &[SPEAKER]).await;
+    }
+    // When the one is cleaned up
+    let tyk = Tyk::new(&[], &[]);
+    let mark = server.mark();
+    let report = run(&server, &tyk).await;
+    // Then it takes its own words back, and does not touch what the other one says
+    assert!(report.is_clean(), "{report:?}");
+    for (name, _) in ours {
+        assert_eq!(said_of(&server, name), [] as [&str; 0], "{name}");
+    }
+    for (name, _) in theirs {
+        assert_eq!(said_of(&server, name), ["Accepted True"], "{name}");
+    }
+    // The class and the four
+    assert_eq!((report.withdrawn, server.writes_since(mark).len()), (5, 5));
+    // When the other one is cleaned up too, then nothing is left, though both classes are there
+    let report = clean(&server.client_as(OPERATOR), beside, Some(&way(&tyk)))
+        .await
+        .unwrap();
+    assert_eq!((report.withdrawn, report.is_clean()), (5, true));
+    for (name, _) in theirs {
+        assert_eq!(said_of(&server, name), [] as [&str; 0], "{name}");
+    }
 }

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::{
     super::connect,
     roads::{Answer, Outcome, Remembering, Roads},
+    speakers::Speakers,
 };
 use crate::tyk::{
     definition::owns_accepted,
@@ -171,7 +172,7 @@ fn kind(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-fn key(object: &DynamicObject) -> Key {
+pub(super) fn key(object: &DynamicObject) -> Key {
     Key::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
@@ -447,20 +448,45 @@ impl Cleaner<'_> {
         .await
     }
 
-    /// Definitions whose Accepted is the operator's say nothing any more.
+    /// Definitions whose Accepted is the operator's say nothing any more, unless another installation speaks for them.
     async fn definitions(&self, report: &mut Report) -> Result<(), kube::Error> {
         let resource = kind(TYK_GROUP, "v1alpha1", "TykOasApiDefinition");
+        let ours = |definition: &DynamicObject| {
+            let managed = definition.metadata.managed_fields.as_deref();
+            withdrawal(definition, &["Accepted"], &[]).filter(|_| owns_accepted(managed.unwrap_or_default()))
+        };
+        let mut said = Vec::new();
         self.pages(&resource, async |page| {
-            for definition in page {
-                self.withdraw(&resource, definition, report, |definition| {
-                    let managed = definition.metadata.managed_fields.as_deref();
-                    withdrawal(definition, &["Accepted"], &[])
-                        .filter(|_| owns_accepted(managed.unwrap_or_default()))
-                })
-                .await;
-            }
+            said.extend(page.into_iter().filter(|definition| ours(definition).is_some()));
         })
-        .await
+        .await?;
+        let theirs = self.spoken_for(&said).await?;
+        for definition in said {
+            if !theirs.contains(&key(&definition)) {
+                self.withdraw(&resource, definition, report, ours).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of these definitions another installation speaks for. All installations write under the same names, so that
+    /// only what the definitions are attached to tells.
+    async fn spoken_for(&self, definitions: &[DynamicObject]) -> Result<BTreeSet<Key>, kube::Error> {
+        let mut speakers = Speakers::new(self.controller, definitions);
+        let of = |name| kind(GATEWAY_GROUP, "v1", name);
+        if speakers.need_classes() {
+            self.pages(&of("GatewayClass"), async |page| speakers.classes(page))
+                .await?;
+        }
+        if speakers.need_gateways() {
+            self.pages(&of("Gateway"), async |page| speakers.gateways(page))
+                .await?;
+        }
+        if speakers.need_routes() {
+            self.pages(&of("HTTPRoute"), async |page| speakers.routes(page))
+                .await?;
+        }
+        Ok(speakers.elsewhere())
     }
 
     /// Takes out of an object's status what `patch` names, if anything, and counts it.

@@ -282,7 +282,7 @@ async fn another_chain_behind_the_same_leaf_takes_the_first_ones_place() {
         };
         let mut both = secured(&stage, &beside);
         both.owner = crate::stage::owner("b");
-        both.apis = vec![api(2, "/b")];
+        both.apis = vec![api(2, "/b").into()];
         stage.clean(both.clone()).await;
         stage.clean(secured(&stage, &other)).await;
         stage.clean(both).await;

@@ -18,7 +18,7 @@ fn life() -> Vec<Vec<Job>> {
             job("b", vec![api(2, "/b"), api(3, "/c")]),
         ],
         vec![job("a", vec![version(1, "/a", 2)]), {
-            moved.apis.push(api(3, "/c"));
+            moved.apis.push(api(3, "/c").into());
             moved
         }],
         vec![removal("a", &[1]), job("c", vec![api(5, "/a")])],

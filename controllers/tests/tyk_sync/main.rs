@@ -11,6 +11,7 @@
 mod certificates;
 mod cluster;
 mod crash;
+mod crowd;
 mod faults;
 mod life;
 mod orphans;

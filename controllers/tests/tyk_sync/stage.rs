@@ -268,7 +268,7 @@ pub(crate) fn version(n: u32, path: &str, version: u32) -> Api {
 pub(crate) fn job(route: &str, apis: Vec<Api>) -> Job {
     Job {
         owner: owner(route),
-        apis,
+        apis: apis.into_iter().map(Arc::new).collect(),
         remove: Vec::new(),
         certificates: Vec::new(),
         trusted: false,

@@ -174,7 +174,11 @@ impl Drive {
     async fn task(&self, work: &Work, intent: &Intent, task: &Task) -> Done {
         let job = Job {
             owner: work.owner.clone(),
-            apis: task.apis.iter().map(|standing| standing.api.clone()).collect(),
+            apis: task
+                .apis
+                .iter()
+                .map(|standing| Arc::clone(&standing.api))
+                .collect(),
             remove: task.remove.iter().cloned().collect(),
             certificates: task.certificates.iter().cloned().collect(),
             // Who remembers more than is wanted died between remembering and writing, for all that can be known.

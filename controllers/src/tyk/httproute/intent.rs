@@ -29,7 +29,7 @@ pub struct Made {
     /// Where it is written to.
     pub connection: Arc<Connection>,
     /// Its document, or why there is none.
-    pub document: Result<TykApi, Refused>,
+    pub document: Result<Arc<TykApi>, Refused>,
     /// Certificates that it names.
     pub certificates: Vec<CertificateUse>,
 }
@@ -80,10 +80,12 @@ fn make(plan: &ApiPlan, settings: &Settings) -> Made {
             reason: "AttachmentConflict",
             message,
         }),
-        Ok(None) | Err(_) => translate::translate(plan, settings).map_err(|refusal| Refused {
-            reason: "TranslationFailed",
-            message: refusal.to_string(),
-        }),
+        Ok(None) | Err(_) => translate::translate(plan, settings)
+            .map(Arc::new)
+            .map_err(|refusal| Refused {
+                reason: "TranslationFailed",
+                message: refusal.to_string(),
+            }),
     };
     let host = match &plan.host {
         Some(host) => format!("host {host}"),
@@ -122,7 +124,7 @@ pub struct Standing {
     /// Host and path.
     pub label: String,
     /// Id and document.
-    pub api: TykApi,
+    pub api: Arc<TykApi>,
 }
 
 impl fmt::Debug for Standing {
@@ -214,7 +216,7 @@ pub fn intent(wanted: &Wanted, memory: Memory) -> Intent {
                 task.apis.push(Standing {
                     gateway: made.gateway.clone(),
                     label: made.label.clone(),
-                    api: api.clone(),
+                    api: Arc::clone(api),
                 });
             }
             Err(refused) => {
@@ -284,10 +286,10 @@ mod tests {
             gateway: Key::new("infra", "edge"),
             label: format!("any host, path /{n}"),
             connection: Arc::clone(connection),
-            document: Ok(TykApi {
+            document: Ok(Arc::new(TykApi {
                 id: id(n),
                 document: json!({ "n": n }),
-            }),
+            })),
             certificates: Vec::new(),
         }
     }
@@ -464,10 +466,10 @@ mod tests {
     fn nothing_of_a_document_is_shown() {
         let tyk = connection("main", "http://tyk");
         let mut api = made(1, &tyk);
-        api.document = Ok(TykApi {
+        api.document = Ok(Arc::new(TykApi {
             id: id(1),
             document: json!({"header": "Authorization: s3cret"}),
-        });
+        }));
         let wanted = wanted(vec![api], &[]);
         let intent = intent(&wanted, Memory::default());
         let shown = format!("{wanted:?} {intent:?}");

@@ -391,10 +391,10 @@ mod tests {
             gateway: Key::new("infra", gateway),
             label: format!("any host, path /{n}"),
             connection: Arc::clone(connection),
-            document: Ok(TykApi {
+            document: Ok(Arc::new(TykApi {
                 id: id(n),
                 document: serde_json::json!({}),
-            }),
+            })),
             certificates: vec![CertificateUse {
                 certificate: Certificate {
                     leaf: Fingerprint("ab".into()),

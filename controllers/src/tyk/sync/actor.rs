@@ -322,7 +322,9 @@ impl Actor {
     fn ready_at(&self, now: Instant) -> Instant {
         let since = self.queue.iter().map(|queued| queued.since).min().unwrap_or(now);
         let settings = &self.seams.settings;
-        let gathered = since + settings.gather;
+        let latest = self.queue.iter().map(|queued| queued.since).max();
+        let gathered =
+            (latest.unwrap_or(now) + settings.gather).min(since + settings.crowd.max(settings.gather));
         let rested = self.rested + self.shared.window(settings);
         let mut ready = gathered.max(rested);
         if self.queue.iter().all(|queued| self.held(queued)) {
@@ -341,12 +343,12 @@ impl Actor {
         let book = self.shared.book();
         let now = Instant::now();
         queued.job.apis.iter().any(|api| {
-            let wanted = marks::Wanted::of(api, &queued.job.owner, 0);
+            let place = marks::Place::of(&api.document);
             let going = |other: &str| {
                 let mut removals = self.queue.iter().flat_map(|queued| &queued.job.remove);
                 removals.any(|id| id == other) || book.leaves(other, now)
             };
-            book.holder(&api.id, &wanted, &going).is_some()
+            book.holder(&api.id, &place, &going).is_some()
         })
     }
 

@@ -31,8 +31,11 @@ use crate::{
 /// What actors may do, and how fast.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// A batch waits so long for further jobs.
+    /// A batch begins when no further job has come for so long.
     pub gather: Duration,
+    /// But the first of its jobs waits no longer than this. A gateway reloads at a tick of a second: who is left behind by
+    /// a crowd of routes waits for the next.
+    pub crowd: Duration,
     /// The most that the window grows by what a reload costs.
     pub gather_most: Duration,
     /// A write to the host and path of another own API waits so long for that one's removal to be handed in.
@@ -67,6 +70,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             gather: Duration::from_millis(20),
+            crowd: Duration::from_millis(300),
             gather_most: Duration::from_secs(5),
             hold: Duration::from_secs(3),
             checks_per_second: 20,

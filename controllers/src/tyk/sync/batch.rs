@@ -453,12 +453,12 @@ impl<'a> Batch<'a> {
     async fn write(&mut self, writes: Vec<Write>, going: &BTreeSet<Arc<str>>) -> Vec<Write> {
         let mut free = Vec::new();
         for write in writes {
-            let (id, slot) = (&*write.id, write.wanted.slot);
+            let (id, slot) = (&*write.id, write.wanted.place.slot);
             let route = self.owner(write.job).map(|owner| owner.route.clone());
             let held = self
                 .shared
                 .book()
-                .holder(id, &write.wanted, &|other| going.contains(other));
+                .holder(id, &write.wanted.place, &|other| going.contains(other));
             let Some((holder, theirs)) = held else {
                 free.push(write);
                 continue;
@@ -475,8 +475,10 @@ impl<'a> Batch<'a> {
             );
         }
         let answers: Vec<_> = stream::iter(free)
-            .map(|write| async {
-                let (id, document, exists) = (&*write.id, &write.wanted.api.document, write.exists);
+            .map(|mut write| async {
+                // Nobody needs it once it is sent: what waits for the reload should not hold it.
+                let document = &std::mem::take(&mut write.wanted.document);
+                let (id, exists) = (&*write.id, write.exists);
                 let put = self
                     .line
                     .call(|api| async move { api.put(id, document, exists).await });

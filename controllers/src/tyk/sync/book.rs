@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     Done, Job, Settings, Trouble,
-    marks::{self, Wanted},
+    marks::{self, Place, Wanted},
     orphans::{Orphan, Sweep},
 };
 use crate::{
@@ -56,9 +56,7 @@ pub(super) enum State {
 pub(super) struct Entry {
     pub(super) owner: Arc<Owner>,
     pub(super) hash: u128,
-    pub(super) slot: u64,
-    /// See [`Wanted::planes`].
-    pub(super) planes: Box<[u64]>,
+    pub(super) place: Place,
     pub(super) essence: u64,
     pub(super) nonce: u32,
     /// How often it was found edited in place since its document changed.
@@ -75,8 +73,7 @@ impl Entry {
         Self {
             owner,
             hash: 0,
-            slot: 0,
-            planes: Box::default(),
+            place: Place::default(),
             essence: 0,
             nonce: 0,
             edits: 0,
@@ -269,18 +266,20 @@ impl Book {
         let (due, edits) = old.map_or((None, 0), |old| {
             (old.due, if old.hash == wanted.hash { old.edits } else { 0 })
         });
-        let slot = old.map(|old| old.slot);
-        if slot != Some(wanted.slot) {
+        let slot = old.map(|old| old.place.slot);
+        if slot != Some(wanted.place.slot) {
             if let Some(slot) = slot {
                 self.leave(slot, id);
             }
-            self.slots.entry(wanted.slot).or_default().insert(Arc::clone(id));
+            self.slots
+                .entry(wanted.place.slot)
+                .or_default()
+                .insert(Arc::clone(id));
         }
         let entry = Entry {
             owner: Arc::clone(owner),
             hash: wanted.hash,
-            slot: wanted.slot,
-            planes: wanted.planes.clone(),
+            place: wanted.place.clone(),
             essence: wanted.essence,
             nonce: wanted.nonce,
             edits,
@@ -303,7 +302,7 @@ impl Book {
     pub(super) fn drop_entry(&mut self, id: &Arc<str>) {
         self.schedule(id, None);
         if let Some(entry) = self.entries.remove(id) {
-            self.leave(entry.slot, id);
+            self.leave(entry.place.slot, id);
             if let Some(route) = self.routes.get_mut(&entry.owner.route) {
                 route.ids.remove(id);
             }
@@ -314,15 +313,15 @@ impl Book {
     pub(super) fn holder(
         &self,
         id: &str,
-        wanted: &Wanted,
+        place: &Place,
         going: &dyn Fn(&str) -> bool,
     ) -> Option<(Arc<str>, Key)> {
-        let ids = self.slots.get(&wanted.slot)?;
+        let ids = self.slots.get(&place.slot)?;
         ids.iter().find_map(|other| {
             let entry = self.entries.get(other)?;
             // It is the gateways that rename the second API of a place, and the Dashboard does not show it. But behind a
             // Dashboard they may be told apart by tags.
-            let meet = self.mode == Mode::OpenSource || share(&entry.planes, &wanted.planes);
+            let meet = self.mode == Mode::OpenSource || share(&entry.place.planes, &place.planes);
             (&**other != id && meet && entry.holds() && !going(other))
                 .then(|| (Arc::clone(other), entry.owner.route.clone()))
         })
@@ -493,7 +492,7 @@ impl Book {
         self.entries
             .entry(Arc::clone(id))
             .or_insert_with(|| Entry::unread(Arc::new(owner.clone()), State::Gone));
-        let slot = self.entries.get(id).map(|entry| entry.slot);
+        let slot = self.entries.get(id).map(|entry| entry.place.slot);
         self.put(id, State::Gone);
         self.schedule(id, None);
         let Some(slot) = slot else {

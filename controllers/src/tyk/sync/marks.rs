@@ -13,17 +13,33 @@ use crate::tyk::translate::{
 /// by a changed document only.
 pub(super) const NONCE: &str = "x-routewright-nonce";
 
-/// An API as it is sent.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    /// Stamped.
-    pub(super) api: TykApi,
-    /// Of the mark.
-    pub(super) hash: u128,
-    /// Host and listen path.
+/// Where an API is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Host and listen path: no two APIs of a gateway can have the same.
     pub(super) slot: u64,
     /// Digests of the tags of the gateways that load it; none: those without tags.
     pub(super) planes: Box<[u64]>,
+}
+
+impl Place {
+    /// Of a document, stamped or not.
+    pub(super) fn of(document: &Value) -> Self {
+        Self {
+            slot: slot(document),
+            planes: planes(document),
+        }
+    }
+}
+
+/// An API as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// The stamped document.
+    pub(super) document: Value,
+    /// Of the mark.
+    pub(super) hash: u128,
+    pub(super) place: Place,
     /// See [`essence`].
     pub(super) essence: u64,
     /// Its listen path.
@@ -41,19 +57,14 @@ impl Wanted {
         {
             root.insert(NONCE.to_owned(), Value::from(nonce));
         }
-        let api = stamp(api, owner);
-        let document = &api.document;
-        let (hash, slot) = (mark(document).unwrap_or_default(), slot(document));
-        let (essence, path) = (essence(document), path(document).unwrap_or_default().to_owned());
-        let planes = planes(document);
+        let document = stamp(api, owner).document;
         Self {
-            api,
-            hash,
-            slot,
-            planes,
-            essence,
-            path,
+            hash: mark(&document).unwrap_or_default(),
+            place: Place::of(&document),
+            essence: essence(&document),
+            path: path(&document).unwrap_or_default().to_owned(),
             nonce,
+            document,
         }
     }
 }
@@ -101,7 +112,6 @@ fn hashed(values: [Option<&Value>; 5]) -> u64 {
     hasher.finish()
 }
 
-/// Host and listen path: no two APIs of a gateway can have the same.
 fn slot(document: &Value) -> u64 {
     hashed([
         part(document, "/server/listenPath/value"),
@@ -112,7 +122,6 @@ fn slot(document: &Value) -> u64 {
     ])
 }
 
-/// Tags of the gateways that load it.
 fn planes(document: &Value) -> Box<[u64]> {
     let tags = part(document, "/server/gatewayTags").filter(|tags| {
         let enabled = tags.get("enabled").and_then(Value::as_bool);
@@ -187,16 +196,16 @@ mod tests {
         );
         assert_ne!(plain.hash, again.hash);
         assert_eq!(
-            (plain.slot, plain.essence, &plain.path),
-            (again.slot, again.essence, &again.path)
+            (&plain.place, plain.essence, &plain.path),
+            (&again.place, again.essence, &again.path)
         );
-        assert_eq!(nonce(&again.api.document), 1);
-        assert_eq!(mark(&again.api.document), Some(again.hash));
+        assert_eq!(nonce(&again.document), 1);
+        assert_eq!(mark(&again.document), Some(again.hash));
     }
 
     #[test]
     fn the_owner_is_the_route_of_the_cluster_whatever_its_uid() {
-        let sent = Wanted::of(&api(), &owner("1"), 0).api.document;
+        let sent = Wanted::of(&api(), &owner("1"), 0).document;
         assert!(owned(&sent, &owner("2")));
         let other = Owner {
             cluster: "d".to_owned(),

@@ -35,7 +35,7 @@ pub struct Job {
     /// The route, its uid and the cluster: stamped on every document, asked of every document that is touched.
     pub owner: Owner,
     /// These should stand like this (not stamped yet).
-    pub apis: Vec<Api>,
+    pub apis: Vec<Arc<Api>>,
     /// These should not stand. Ids that are in `apis` too are not removed.
     pub remove: Vec<String>,
     /// To be in the certificate store before the APIs that name them.

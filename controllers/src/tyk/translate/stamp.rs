@@ -1,5 +1,7 @@
 //! Whose an API is, and whether it is still what was written: two root keys that Tyk keeps as they are.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -55,7 +57,9 @@ pub fn stamp(mut api: TykApi, owner: &Owner) -> TykApi {
     if let Some(root) = api.document.as_object_mut() {
         root.remove(HASH);
         root.insert(OWNER.to_owned(), owner.value());
-        let digest = digest(&Value::Object(root.clone()));
+    }
+    let digest = digest(&api.document);
+    if let Some(root) = api.document.as_object_mut() {
         root.insert(HASH.to_owned(), Value::String(digest));
     }
     api
@@ -63,8 +67,10 @@ pub fn stamp(mut api: TykApi, owner: &Owner) -> TykApi {
 
 /// Digest of a document without its own digest: hex SHA-256 of the canonical bytes.
 pub fn digest(document: &Value) -> String {
-    let mut bare = document.clone();
-    if let Some(root) = bare.as_object_mut() {
+    let mut bare = Cow::Borrowed(document);
+    if document.get(HASH).is_some()
+        && let Some(root) = bare.to_mut().as_object_mut()
+    {
         root.remove(HASH);
     }
     hex(Sha256::digest(canonical(&bare)).iter())

@@ -127,7 +127,7 @@ impl Syncing for Choosy {
             done.troubled = job
                 .apis
                 .into_iter()
-                .map(|api| (api.id, Trouble::Failed(why())))
+                .map(|api| (api.id.clone(), Trouble::Failed(why())))
                 .collect();
         }
         done

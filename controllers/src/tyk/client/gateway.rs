@@ -62,11 +62,16 @@ impl Gateway {
     }
 }
 
-/// Whether a 404 is Tyk's own word: that of a proxy without a route says nothing about what Tyk holds.
+/// Whether a 404 is Tyk's own word: that of a proxy without a route says nothing about what Tyk holds, and some of them have
+/// a message too. Tyk's says of itself that it is an error.
 pub(super) fn missing(answer: &Answer) -> bool {
-    answer.status == 404
-        && serde_json::from_slice::<Value>(&answer.body)
-            .is_ok_and(|value| ["message", "Message"].iter().any(|key| value.get(*key).is_some()))
+    let of_tyk = |value: Value| {
+        let text = |keys: [&str; 2]| keys.iter().find_map(|key| value.get(*key)?.as_str());
+        let status = text(["status", "Status"]);
+        status.is_some_and(|status| status.eq_ignore_ascii_case("error"))
+            && text(["message", "Message"]).is_some()
+    };
+    answer.status == 404 && serde_json::from_slice(&answer.body).is_ok_and(of_tyk)
 }
 
 /// What both APIs answer to the question for one certificate.
@@ -99,6 +104,8 @@ pub(super) fn bad_certificate(http: &Http, call: &Call<'_>, answer: &Answer) -> 
         "; renew the certificate in the Secret"
     } else if answer.says("failed to decode certificate") || answer.says("PEM") {
         "; tls.crt and tls.key must be PEM"
+    } else if answer.says("x509:") || answer.says("tls:") || answer.says("asn1:") {
+        "; it is about what tls.crt and tls.key hold"
     } else {
         return http.refused(call, answer);
     };
@@ -273,5 +280,74 @@ pub(super) fn uploaded(http: &Http, call: &Call<'_>, answer: &Answer) -> Result<
     match value.get("id").and_then(Value::as_str) {
         Some(id) => Ok(id.to_owned()),
         None => Err(http.answered(Failing, call, answer, "; there is no id in it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(status: u16, body: impl Into<Vec<u8>>) -> Answer {
+        let body = body.into();
+        Answer { status, body }
+    }
+
+    #[test]
+    fn only_tyks_own_word_says_that_there_is_nothing() {
+        for body in [
+            json!({"status": "error", "message": "API not found"}),
+            json!({"Status": "Error", "Message": "Not found", "Meta": null}),
+        ] {
+            assert!(missing(&answer(404, body.to_string())), "{body}");
+            assert!(!missing(&answer(400, body.to_string())), "{body}");
+        }
+        for body in [
+            // Proxies and clouds in front of it, without a route to it
+            r#"{"message":"no Route matched with those values","request_id":"4f6c"}"#,
+            r#"{"message":"Not Found"}"#,
+            r#"{"status":404,"message":"default backend"}"#,
+            r#"{"status":"error"}"#,
+            r#"["error"]"#,
+            "404 page not found",
+            "",
+        ] {
+            assert!(!missing(&answer(404, body)), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_tyk_cannot_read_says_nothing_about_the_credential() {
+        let access = Access {
+            url: "http://tyk".to_owned(),
+            org: String::new(),
+            credential: "c".to_owned(),
+            insecure: false,
+        };
+        let pools = Pools::new(None, super::super::http::Limits::default()).unwrap();
+        let may_write: MayWrite = std::sync::Arc::new(|| true);
+        let gateway = Gateway::new(&pools, &access, may_write, TykMeter::default()).unwrap();
+        let call = Call::new("upload_certificate", Method::POST, CERTIFICATES);
+        let class = |message: &str| {
+            let body = json!({"status": "error", "message": message}).to_string();
+            bad_certificate(&gateway.http, &call, &answer(403, body)).class
+        };
+        // Anybody who may write a TLS Secret may bring these about, and all routes share the connection
+        for message in [
+            "x509: invalid authority key identifier",
+            "x509: certificate signed by unknown authority",
+            "tls: private key type does not match public key type",
+            "certificate is expired",
+            "the certificate authority is not known",
+        ] {
+            assert_eq!(class(message), Refused, "{message}");
+        }
+        for message in [
+            "Attempted administrative access with invalid or missing key!",
+            "Not authorised",
+            "Unauthorized",
+        ] {
+            assert_eq!(class(message), super::super::TykErrorClass::Denied, "{message}");
+        }
     }
 }

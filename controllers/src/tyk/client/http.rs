@@ -370,12 +370,11 @@ impl Http {
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST)));
-        let place = response
+        let to = response
             .headers()
             .get(LOCATION)
             .and_then(|value| value.to_str().ok())
-            .unwrap_or("nowhere")
-            .to_owned();
+            .map_or_else(|| "nowhere".to_owned(), place);
         let most = call.most.unwrap_or(self.limits.body);
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
@@ -393,7 +392,7 @@ impl Http {
         };
         if status.is_redirection() {
             let detail = format!(
-                "answers {} with a redirect to {place}; redirects are not followed, give the address itself as url",
+                "answers {} with a redirect to {to}; redirects are not followed, give the address itself as url",
                 status.as_u16()
             );
             return Err((self.error(NoConnection, call, &detail), None));
@@ -432,7 +431,9 @@ impl Http {
                 && (!call.writes
                     || [
                         "administrative access",
-                        "authori",
+                        // Not "authority": a certificate has one.
+                        "authoris",
+                        "authoriz",
                         "access denied",
                         "permission",
                         "access disallowed",
@@ -467,6 +468,12 @@ impl Http {
     fn scrub(&self, text: &str) -> String {
         text.replace(&self.credential, "(credential)")
     }
+}
+
+/// Where a redirect leads, as far as it helps: a page to log in at has another query each time.
+fn place(location: &str) -> String {
+    let end = location.find(['?', '#']).unwrap_or(location.len());
+    one_line(location.get(..end).unwrap_or_default(), TEXT)
 }
 
 /// What an error document says, without its envelope; else the text as it is.
@@ -533,5 +540,20 @@ mod tests {
             assert_eq!(one_line(&said(body.as_bytes()), TEXT), says);
         }
         assert_eq!(one_line(&"a".repeat(500), 10), format!("{}…", "a".repeat(9)));
+    }
+
+    #[test]
+    fn where_a_redirect_leads_is_the_same_each_time_and_short() {
+        for (location, says) in [
+            (
+                "https://login.example.com/oauth?state=4f6c#x",
+                "https://login.example.com/oauth",
+            ),
+            ("/elsewhere/", "/elsewhere/"),
+            ("?", ""),
+        ] {
+            assert_eq!(place(location), says);
+        }
+        assert_eq!(place(&"a".repeat(100_000)).chars().count(), TEXT);
     }
 }

@@ -4,13 +4,13 @@ use std::{sync::Arc, sync::Mutex, time::Duration};
 
 use reconcile_kit::{
     runtime::{Metrics, WatchHub, hub::WatchGuard},
-    testing::{ApiServer, Verb},
+    testing::{ApiServer, Fault, Matcher, Times, Verb},
 };
 use routewright::tyk::{
     Settings,
     objects::Key,
     verdict::{Changes, RouteVerdict},
-    world::{Answer, World},
+    world::{Answer, Feeding, World},
 };
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -22,8 +22,9 @@ struct Fed {
     world: World,
     hub: WatchHub,
     told: Arc<Mutex<Vec<Changes>>>,
-    _watching: Vec<WatchGuard>,
-    _feeding: AbortOnDropHandle<()>,
+    feeding: Feeding,
+    watching: Vec<WatchGuard>,
+    _running: AbortOnDropHandle<()>,
 }
 
 impl Fed {
@@ -38,16 +39,18 @@ impl Fed {
             hear.lock().unwrap().push(changes.clone())
         }));
         let watching = feeding.start();
-        let feeding = AbortOnDropHandle::new(tokio::spawn(async move {
-            feeding.run(CancellationToken::new(), || ()).await;
+        let run = feeding.clone();
+        let running = AbortOnDropHandle::new(tokio::spawn(async move {
+            run.run(CancellationToken::new(), || ()).await;
         }));
         world.ready().await;
         Self {
             world,
             hub,
             told,
-            _watching: watching,
-            _feeding: feeding,
+            feeding,
+            watching,
+            _running: running,
         }
     }
 
@@ -270,4 +273,32 @@ async fn names_may_be_as_long_as_kubernetes_allows() {
         fed.world.gateway(&Key::new("web", &long)),
         Answer::Known(_)
     ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_due_while_a_watch_is_not_complete_waits_for_it() {
+    // Given a Secret that cannot be read, so that its next read is due within seconds
+    let server = ready();
+    let of = |resource: &str| Matcher::any().resource(resource);
+    let unread = Matcher::verb(Verb::Get).resource("secrets");
+    let unread = server.fault(unread, Fault::Status(503), Times::Always);
+    let mut fed = Fed::from(&server, None).await;
+    // when watches are stopped and started again, while one kind cannot be listed
+    let unlisted = server.fault(of("services"), Fault::Status(503), Times::Always);
+    fed.watching.clear();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fed.watching = fed.feeding.start();
+    let mark = server.mark();
+    // then time goes on: a feed that turned without rest would hold this clock still, and the test would not end
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let reads = server.calls_since(mark).into_iter();
+    assert_eq!(reads.filter(|call| call.verb == Verb::Get).count(), 0);
+    // and when all can be had, all is known
+    server.unfault(unlisted);
+    server.unfault(unread);
+    fed.world.ready().await;
+    support::eventually(&server, "the class", || {
+        matches!(fed.world.class("tyk"), Answer::Known(_)).then_some(())
+    })
+    .await;
 }

@@ -291,8 +291,7 @@ impl Feed {
                 self.take(message);
             }
             self.step().await;
-            let due = [self.contents.next(), self.held.map(|since| since + HOLD_LIMIT)];
-            let due = due.into_iter().flatten().min();
+            let due = self.due();
             let timer = async {
                 match due {
                     Some(due) => sleep_until(due).await,
@@ -310,6 +309,17 @@ impl Feed {
                 self.take_steps(steps);
             }
         }
+    }
+
+    /// When there is something to do though nothing comes; never before every watch is complete, since nothing is done
+    /// until then.
+    fn due(&self) -> Option<Instant> {
+        let due = [self.contents.next(), self.held.map(|since| since + HOLD_LIMIT)];
+        due.into_iter().flatten().min().filter(|_| self.complete())
+    }
+
+    fn complete(&self) -> bool {
+        self.sources.iter().all(|source| source.complete)
     }
 
     /// The world is not fed any more: nothing may be concluded.
@@ -336,7 +346,7 @@ impl Feed {
                     self.take_steps(steps);
                 }
             }
-            Message::Ready(source) => self.complete(source),
+            Message::Ready(source) => self.completed(source),
             Message::Stopped(source) => {
                 if let Some(source) = self.sources.get_mut(source) {
                     source.complete = false;
@@ -434,7 +444,7 @@ impl Feed {
     }
 
     /// The first full list of a start is there: what it did not show is gone.
-    fn complete(&mut self, at: usize) {
+    fn completed(&mut self, at: usize) {
         let Some(source) = self.sources.get_mut(at) else {
             return;
         };
@@ -486,7 +496,7 @@ impl Feed {
 
     /// Takes in what is pending, reads what it names, and tells what came of it as soon as that may be told.
     async fn step(&mut self) {
-        if !self.sources.iter().all(|source| source.complete) {
+        if !self.complete() {
             return;
         }
         // The first time (and after a stop) routes come last: they are many, and each hangs on what is read before.

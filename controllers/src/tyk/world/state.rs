@@ -18,8 +18,8 @@ pub(super) struct State {
     withheld: Changes,
     /// Objects that are there, and of which nothing is known.
     unknown: BTreeSet<(Kind, Key)>,
-    /// Answers that hang on them.
-    hanging: Changes,
+    /// Answers that hang on them, by what they hang on: each of them asks.
+    hanging: Vec<((Kind, Key), Changes)>,
 }
 
 /// Adds what another set names.
@@ -63,7 +63,7 @@ impl State {
             open: false,
             withheld: Changes::default(),
             unknown: BTreeSet::new(),
-            hanging: Changes::default(),
+            hanging: Vec::new(),
         }
     }
 
@@ -120,12 +120,18 @@ impl State {
             };
             join(&mut self.withheld, all);
         }
-        let mut hanging = Changes::default();
-        for (kind, key) in &self.unknown {
-            join(&mut hanging, self.model.depends(*kind, key));
-        }
-        let free = std::mem::replace(&mut self.hanging, hanging);
-        let mut told = without(free, &self.hanging);
+        let hanging = self.unknown.iter().map(|(kind, key)| {
+            let on = self.model.depends(*kind, key);
+            ((*kind, key.clone()), on)
+        });
+        let hanging = hanging.collect();
+        let all = |hanging: &[(_, Changes)]| {
+            let mut all = Changes::default();
+            hanging.iter().for_each(|(_, on)| join(&mut all, on.clone()));
+            all
+        };
+        let hung = all(&std::mem::replace(&mut self.hanging, hanging));
+        let mut told = without(hung, &all(&self.hanging));
         join(&mut told, std::mem::take(&mut self.withheld));
         told
     }
@@ -138,10 +144,8 @@ impl State {
         if self.unknown.contains(&(kind, key.clone())) {
             return Some((kind, key.clone()));
         }
-        if names(&self.hanging, kind, key) {
-            let on = |(of, at): &&(Kind, Key)| names(&self.model.depends(*of, at), kind, key);
-            let on = self.unknown.iter().find(on).cloned();
-            return Some(on.unwrap_or_else(|| (kind, key.clone())));
+        if let Some((on, _)) = self.hanging.iter().find(|(_, on)| names(on, kind, key)) {
+            return Some(on.clone());
         }
         names(&self.withheld, kind, key).then(|| (kind, key.clone()))
     }

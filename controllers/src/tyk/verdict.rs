@@ -51,7 +51,7 @@ pub struct ClassVerdict {
     pub in_use: bool,
 }
 
-/// A readable connection to Tyk. Two are the same when `url` and `org` are.
+/// A readable connection to Tyk. Which Tyk it leads to: [`Connection::tyk`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Connection {
     /// Normalised base URL: lower-case scheme and host, default port and trailing slashes removed.
@@ -64,6 +64,18 @@ pub struct Connection {
     pub context: Key,
     /// Changes with the credential or any other field.
     pub fingerprint: super::objects::Fingerprint,
+}
+
+impl Connection {
+    /// What tells one Tyk from another: URL, and organisation of a Dashboard. An open-source gateway is one Tyk whatever
+    /// the organisation says: ids, hosts and paths are compared without it, so that what looked like a copy elsewhere would
+    /// be the very same API.
+    pub fn tyk(&self) -> (&str, &str) {
+        match self.mode {
+            Mode::OpenSource => (&self.url, ""),
+            Mode::Dashboard => (&self.url, &self.org),
+        }
+    }
 }
 
 /// What stands behind a connection.

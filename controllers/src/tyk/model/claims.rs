@@ -12,7 +12,8 @@ use super::super::{objects::Key, verdict::Connection};
 
 /// What a data plane is part of: the Tyk of a connection.
 pub(super) fn site(connection: &Connection) -> Arc<str> {
-    format!("{}\n{}", connection.url, connection.org).into()
+    let (url, org) = connection.tyk();
+    format!("{url}\n{org}").into()
 }
 
 /// Where an API wants to be.
@@ -63,6 +64,7 @@ struct Entry {
 /// All claims.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
+    /// Claims by place, those of a place in order of precedence.
     places: HashMap<Arc<Place>, Vec<Entry>>,
     unsettled: BTreeSet<Arc<Place>>,
 }
@@ -121,12 +123,12 @@ impl Claims {
 
     /// Who stands in the way of a claim, if anyone does.
     pub(super) fn lost_to(&self, claim: &Claim) -> Option<&Claimant> {
-        self.places
-            .get(&claim.place)?
-            .iter()
-            .find(|entry| entry.claimant == claim.claimant)?
-            .lost_to
-            .as_deref()
+        let entries = self.places.get(&claim.place)?;
+        // Sorted: every route of a cluster may want one place.
+        let at = entries
+            .binary_search_by(|entry| entry.claimant.cmp(&claim.claimant))
+            .ok()?;
+        entries.get(at)?.lost_to.as_deref()
     }
 
     /// How many places are claimed.

@@ -45,12 +45,12 @@ pub(super) enum Unusable {
 /// The data plane of a context, its namespace resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plane {
-    /// The context that says so.
+    /// The context that says so; of two, the Gateway's own.
     pub(super) context: Key,
-    /// Service of the gateways.
-    pub(super) service: Option<Key>,
-    /// Segment tags, if the field is written.
-    pub(super) tags: Option<Vec<String>>,
+    /// Service of the gateways, after the context that names it.
+    pub(super) service: Option<(Key, Key)>,
+    /// Segment tags, if the field is written, after the context that does.
+    pub(super) tags: Option<(Key, Vec<String>)>,
 }
 
 impl Plane {
@@ -59,10 +59,11 @@ impl Plane {
         let service = service_ref
             .as_ref()
             .map(|(name, namespace)| Key::new(namespace.as_ref().unwrap_or(&context.key.namespace), name));
+        let here = || context.key.clone();
         Some(Self {
-            context: context.key.clone(),
-            service,
-            tags: tags.clone(),
+            context: here(),
+            service: service.map(|service| (here(), service)),
+            tags: tags.clone().map(|tags| (here(), tags)),
         })
     }
 }

@@ -134,12 +134,7 @@ pub(super) fn definition(view: &View<'_>, definition: &TykOasApiDefinition) -> O
             Target::Route => (view.route_object(&key).is_some(), view.route_ours(&key)),
         };
         ours |= is_ours;
-        if speaks.is_none() {
-            speaks = match is_ours {
-                true => Some(true),
-                false => elsewhere(view, target, &key).then_some(false),
-            };
-        }
+        speaks = speaks.or_else(|| speaker(view, target, &key));
         if !exists {
             said.push(("NotAttached", format!("{place}: {name} does not exist")));
         } else if !is_ours {
@@ -182,17 +177,21 @@ pub(super) fn definition(view: &View<'_>, definition: &TykOasApiDefinition) -> O
     })
 }
 
-/// Whether another installation of Gateway API on Tyk serves a target.
-fn elsewhere(view: &View<'_>, target: Target, key: &Key) -> bool {
+/// Whether a target is this installation's (`true`) or another one's (`false`); `None`: nobody's. A route of several is
+/// that of its first parent's, so that each installation comes to the same.
+fn speaker(view: &View<'_>, target: Target, key: &Key) -> Option<bool> {
+    let of = |gateway: &Key| match view.gateway(gateway) {
+        Some(_) => Some(true),
+        None => view.elsewhere(gateway).then_some(false),
+    };
     match target {
-        Target::Gateway => view.elsewhere(key),
-        Target::Route => view.route_object(key).is_some_and(|route| {
-            route
-                .parents
-                .iter()
-                .filter_map(|parent| parent.gateway(key))
-                .any(|gateway| view.elsewhere(&gateway))
-        }),
+        Target::Gateway => of(key),
+        Target::Route => view
+            .route_object(key)?
+            .parents
+            .iter()
+            .filter_map(|parent| parent.gateway(key))
+            .find_map(|gateway| of(&gateway)),
     }
 }
 

@@ -89,6 +89,29 @@ fn of_two_installations_the_one_speaks_whose_the_first_target_is() {
     assert_eq!(status(&world, "d"), "False NotAttached");
 }
 
+/// Both would speak otherwise, each of what it knows, for ever.
+#[test]
+fn a_route_of_two_installations_is_that_of_its_first_parent() {
+    let mut beside = class();
+    beside.meta.key = Key::cluster("beside");
+    beside.controller_name = "example.org/beside".into();
+    let mut far = gateway("infra", "far", vec![]);
+    far.class = "beside".into();
+    let shared = |gateways: [&str; 2]| {
+        let mut object = route("r", &[]);
+        object.parents = gateways.map(|name| parent("infra", name)).into();
+        object
+    };
+    let mut world = on_route().with(beside).with(far).with(shared(["edge", "far"]));
+    assert_eq!(status(&world, "d"), "True Attached");
+    let changes = world.put(shared(["far", "edge"]));
+    assert!(changes.definitions.contains(&key("shop", "d")));
+    assert_eq!(world.0.definition(&key("shop", "d")), None);
+    // a Gateway that is nobody's is passed over
+    world.put(shared(["absent", "edge"]));
+    assert_eq!(status(&world, "d"), "True Attached");
+}
+
 #[test]
 fn definition_false_base_document_unresolved_and_the_route_keeps_its_apis() {
     let mut world = on_route();

@@ -275,7 +275,7 @@ pub(super) fn route(name: &str, hostnames: &[&str]) -> HttpRoute {
         parents: vec![parent("infra", "edge")],
         hostnames: hostnames.iter().map(|h| (*h).to_owned()).collect(),
         rules: vec![rule("/", vec![backend("web", 80)])],
-        problems: Vec::new(),
+        ..HttpRoute::default()
     }
 }
 

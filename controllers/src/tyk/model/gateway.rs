@@ -1,12 +1,12 @@
 //! Gateway: contexts, data plane, addresses, the conditions that sum up its listeners.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use reconcile_kit::Condition;
 
 use super::{
     super::{
-        objects::{Gateway, Key, Service, core::IngressAddress},
+        objects::{Gateway, Key, Service, core::IngressAddress, text::is_object_name},
         verdict::{Connection, GatewayVerdict, Mode, Notice},
     },
     claims,
@@ -109,7 +109,7 @@ pub(super) fn gateway(
         (Ok(_), Some((_, why))) => Err(Unusable::Unreadable(why)),
         (Ok(connection), None) => Ok(Arc::clone(connection)),
     };
-    let tags = plane.and_then(|plane| plane.tags).unwrap_or_default();
+    let tags = plane.and_then(|plane| plane.tags).unwrap_or_default().1;
     let site = connection.as_ref().ok().map(|c| claims::site(c));
     let (verdicts, facts) = listeners.into_iter().map(|l| (l.verdict, l.facts)).unzip();
     (
@@ -153,7 +153,7 @@ fn reach<'a>(view: &View<'a>, gateway: &Gateway, class: &ClassFacts, plane: Opti
         };
         return Reach::Unknown(why.to_owned());
     };
-    let Some(service) = &plane.service else {
+    let Some((context, service)) = &plane.service else {
         let default = class
             .plane
             .as_ref()
@@ -166,53 +166,59 @@ fn reach<'a>(view: &View<'a>, gateway: &Gateway, class: &ClassFacts, plane: Opti
     match view.service(service) {
         Some(service) => Reach::At(service),
         None => Reach::Unknown(format!(
-            "OperatorContext {}: spec.dataPlane.serviceRef: Service {service} does not exist",
-            plane.context
+            "OperatorContext {context}: spec.dataPlane.serviceRef: Service {service} does not exist"
         )),
     }
 }
 
 type Addresses = (Vec<(&'static str, String)>, Option<(&'static str, String)>);
 
+/// An address as status.addresses takes it; what it does not take would cost the whole status. Kubernetes takes more: a
+/// name with a dot at its end, numbers with zeros in front.
+fn usable(address: &IngressAddress) -> Option<(&'static str, String)> {
+    match address {
+        IngressAddress::Ip(ip) => ip.parse::<IpAddr>().ok().map(|_| ("IPAddress", ip.clone())),
+        IngressAddress::Hostname(name) => {
+            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            is_object_name(&name).then_some(("Hostname", name))
+        }
+    }
+}
+
 /// status.addresses after the Service, or why there are none.
 fn addresses(service: &Service, domain: &str) -> Addresses {
-    const IP: &str = "IPAddress";
-    const HOSTNAME: &str = "Hostname";
-    let none = |why: &str| {
-        (
-            Vec::new(),
-            Some(("AddressNotAssigned", format!("Service {}: {why}", service.key))),
-        )
-    };
-    match service.type_.as_str() {
-        "LoadBalancer" => {
-            let found: Vec<_> = service
-                .ingress
-                .iter()
-                .take(MOST_ADDRESSES)
-                .map(|address| match address {
-                    IngressAddress::Ip(ip) => (IP, ip.clone()),
-                    IngressAddress::Hostname(name) => (HOSTNAME, name.clone()),
-                })
-                .collect();
-            if found.is_empty() {
-                return none("the load balancer has no address yet");
-            }
-            (found, None)
+    let (written, none) = match service.type_.as_str() {
+        "LoadBalancer" => (service.ingress.clone(), "the load balancer has no address yet"),
+        "ExternalName" => {
+            let name = service.external_name.clone().filter(|name| !name.is_empty());
+            let name = name.map(IngressAddress::Hostname);
+            (name.into_iter().collect(), "spec.externalName is empty")
         }
-        "ExternalName" => match service.external_name.as_deref().filter(|name| !name.is_empty()) {
-            Some(name) => (vec![(HOSTNAME, name.to_owned())], None),
-            None => none("spec.externalName is empty"),
-        },
-        _ => match service.cluster_ip.as_deref() {
-            Some("None") => {
-                let Key { namespace, name } = &service.key;
-                (vec![(HOSTNAME, format!("{name}.{namespace}.svc.{domain}"))], None)
-            }
-            Some(ip) => (vec![(IP, ip.to_owned())], None),
-            None => none("it has no cluster IP yet"),
-        },
+        _ => {
+            let address = service.cluster_ip.as_deref().map(|ip| match ip {
+                "None" => {
+                    let Key { namespace, name } = &service.key;
+                    IngressAddress::Hostname(format!("{name}.{namespace}.svc.{domain}"))
+                }
+                ip => IngressAddress::Ip(ip.to_owned()),
+            });
+            (address.into_iter().collect(), "it has no cluster IP yet")
+        }
+    };
+    let found: Vec<_> = written.iter().filter_map(usable).take(MOST_ADDRESSES).collect();
+    if !found.is_empty() {
+        return (found, None);
     }
+    let why = if written.is_empty() {
+        none.to_owned()
+    } else {
+        let written = written.into_iter().map(|address| match address {
+            IngressAddress::Ip(text) | IngressAddress::Hostname(text) => text,
+        });
+        format!("it has nothing that is an address: {}", text::list(written))
+    };
+    let why = format!("Service {}: {why}", service.key);
+    (found, Some(("AddressNotAssigned", why)))
 }
 
 fn conditions(
@@ -272,10 +278,14 @@ fn conditions(
     let unmet: Vec<String> = gateway
         .addresses
         .iter()
-        .filter(|(_, value)| !addresses.iter().any(|(_, have)| have == value))
-        .map(|(_, value)| {
+        .filter(|(type_, value)| {
+            // Without a value any address of the type will do.
+            let had = |(of, have): &(_, String)| have == value || (value.is_empty() && of == type_);
+            !addresses.iter().any(had)
+        })
+        .map(|(type_, value)| {
             if value.is_empty() {
-                "(any)".to_owned()
+                format!("any {type_}")
             } else {
                 value.clone()
             }
@@ -297,15 +307,17 @@ fn notices(class: &ClassFacts, plane: Option<&Plane>) -> Vec<Notice> {
     let Ok(connection) = &class.connection else {
         return Vec::new();
     };
-    let tags = plane.and_then(|plane| plane.tags.as_deref()).unwrap_or_default();
-    let (reason, message) = match (plane, connection.mode) {
-        (None, _) => (
+    let tags = plane
+        .and_then(|plane| plane.tags.as_ref())
+        .filter(|(_, tags)| !tags.is_empty());
+    let (reason, message) = match (plane, connection.mode, tags) {
+        (None, _, _) => (
             "NoDataPlane",
             "there is no data-plane context: every Tyk Gateway that is not segmented loads the APIs of this \
              Gateway's routes; set spec.infrastructure.parametersRef to an OperatorContext with spec.dataPlane.tags"
                 .to_owned(),
         ),
-        (Some(plane), Mode::Dashboard) if tags.is_empty() => (
+        (Some(plane), Mode::Dashboard, None) => (
             "NoGatewayTags",
             format!(
                 "spec.dataPlane.tags is not set in OperatorContext {}: every Tyk Gateway that is not segmented loads \
@@ -313,12 +325,11 @@ fn notices(class: &ClassFacts, plane: Option<&Plane>) -> Vec<Notice> {
                 plane.context
             ),
         ),
-        (Some(plane), Mode::OpenSource) if !tags.is_empty() => (
+        (Some(_), Mode::OpenSource, Some((context, _))) => (
             "GatewayTagsIgnored",
             format!(
-                "an open-source Tyk Gateway ignores tags: spec.dataPlane.tags of OperatorContext {} separate nothing; \
-                 remove them, and give a data plane of its own a GatewayClass of its own",
-                plane.context
+                "an open-source Tyk Gateway ignores tags: spec.dataPlane.tags of OperatorContext {context} separate \
+                 nothing; remove them, and give a data plane of its own a GatewayClass of its own"
             ),
         ),
         _ => return Vec::new(),

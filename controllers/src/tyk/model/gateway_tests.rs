@@ -65,6 +65,44 @@ fn gateway_address_of_an_external_name() {
     assert_eq!(addresses(external).0, [("Hostname", "tyk.example.com".into())]);
 }
 
+/// Kubernetes lets names be written that `status.addresses` does not take; one of them would cost the whole status.
+#[test]
+fn an_address_is_spelled_as_gateway_api_takes_it_or_left_out() {
+    // given a name that is written as a fully qualified one
+    let external = |name: &str| Service {
+        type_: "ExternalName".into(),
+        external_name: Some(name.into()),
+        cluster_ip: None,
+        ..service("infra", "tyk", &[])
+    };
+    let good = ("Hostname", "tyk.example.com".to_owned());
+    assert_eq!(
+        addresses(external("Tyk.Example.com.")),
+        (vec![good.clone()], "True Programmed".into())
+    );
+    // given a balancer with an address that is none beside a good one, then the good one counts
+    let odd = || {
+        vec![
+            IngressAddress::Ip("010.0.0.1".into()),
+            IngressAddress::Hostname("a_b.example.com".into()),
+        ]
+    };
+    let mut mixed = odd();
+    mixed.push(IngressAddress::Hostname("tyk.example.com".into()));
+    assert_eq!(addresses(balancer(mixed)), (vec![good], "True Programmed".into()));
+    // and without a good one there is none, and the message names what there is
+    for (service, wrong) in [(balancer(odd()), "010.0.0.1"), (external("a_b"), "a_b")] {
+        let world = World::new().with(service);
+        assert!(world.edge().addresses.is_empty());
+        assert_eq!(programmed(&world), "False AddressNotAssigned");
+        let words = message(&world.edge().conditions, "Programmed");
+        assert!(
+            words.contains(wrong) && words.contains("Service infra/tyk"),
+            "{words}"
+        );
+    }
+}
+
 #[test]
 fn gateway_address_of_other_types_is_the_cluster_ip() {
     for type_ in ["ClusterIP", "NodePort"] {
@@ -91,6 +129,21 @@ fn spec_addresses_is_ignored_and_said() {
     assert_eq!(programmed(&world), "True Programmed");
     assert!(
         message(&world.edge().conditions, "Programmed").contains("spec.addresses is ignored (203.0.113.7)")
+    );
+}
+
+#[test]
+fn an_address_of_any_value_is_had_if_there_is_one_of_its_type() {
+    let mut object = gateway("infra", "edge", vec![http("web", 80)]);
+    object.addresses = vec![("IPAddress".into(), String::new())];
+    let mut world = World::new().with(object.clone());
+    assert_eq!(message(&world.edge().conditions, "Programmed"), "");
+    object.addresses = vec![("Hostname".into(), String::new())];
+    world.put(object);
+    let words = message(&world.edge().conditions, "Programmed");
+    assert!(
+        words.contains("spec.addresses is ignored (any Hostname)"),
+        "{words}"
     );
 }
 
@@ -429,6 +482,33 @@ fn the_gateways_own_context_overrides_the_data_plane_only() {
         plane.service_ref = Some(("web".into(), Some("shop".into())));
     });
     assert_eq!(world.route("r").apis[0].tags, ["edge"]);
+}
+
+/// The way out is in the object that a message names.
+#[test]
+fn what_is_wrong_with_a_data_plane_names_the_context_that_says_it() {
+    // given an own context with tags, and a Service that the class names and that does not exist
+    let mut world = own_context(|_| ());
+    world.gone(Kind::Service, "infra", "tyk");
+    let words = message(&world.edge().conditions, "Programmed");
+    assert!(
+        words.starts_with("OperatorContext infra/class: spec.dataPlane.serviceRef: Service infra/tyk"),
+        "{words}"
+    );
+    // given an own context with a Service, and tags of the class that an open-source gateway ignores
+    let mut open = context();
+    open.env = Some(env("ce", "http://tyk:8080"));
+    let world = own_context(|own| {
+        let plane = own.data_plane.as_mut().unwrap();
+        plane.tags = None;
+        plane.service_ref = Some(("web".into(), Some("shop".into())));
+    })
+    .with(open);
+    let words = &world.edge().notices[0].message;
+    assert!(
+        words.contains("spec.dataPlane.tags of OperatorContext infra/class"),
+        "{words}"
+    );
 }
 
 #[test]

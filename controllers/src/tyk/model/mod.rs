@@ -208,7 +208,8 @@ impl Model {
             model.effective(route, counted).into_owned()
         };
         let had = counted(self);
-        match gateways.is_empty() {
+        // Of a route that is gone meanwhile nothing is kept: the next one of its name has failed at nothing.
+        match gateways.is_empty() || !self.answers.routes.contains_key(route) {
             true => self.failing.remove(route),
             false => self.failing.insert(route.clone(), gateways),
         };

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
+        httproute::names::FINALIZER,
         objects::{
             Event, Gateway, HttpRoute, Key, Kind, Object, Problem, Service,
             context::ConnectionFields,
@@ -370,7 +371,10 @@ pub(super) fn route_object(r: &mut Random, namespace: &str, name: &str) -> HttpR
         o.problems
             .push(Problem::new("spec.hostnames[0]", "is an IP address"));
     }
-    o.meta.deleting = r.chance(3);
+    o.meta.deleting = r.chance(5);
+    if o.meta.deleting && r.chance(60) {
+        o.held_by = vec![FINALIZER.to_owned()];
+    }
     o
 }
 

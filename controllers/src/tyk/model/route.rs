@@ -10,6 +10,7 @@ use reconcile_kit::Condition;
 
 use super::{
     super::{
+        httproute::names,
         objects::{HttpRoute, Key, gateway::AllowedNamespaces, route::ParentRef},
         translate,
         verdict::{ApiPlan, BaseDocument, CertificateUse, Disposition, Mode, Notice, Target},
@@ -103,11 +104,16 @@ pub(super) struct Draft {
     pub(super) resolved: Condition,
     pub(super) notices: Vec<Notice>,
     pub(super) deleting: bool,
+    /// It is being deleted, and nothing of it is in Tyk any more: its finalizer is off. Others may hold it for ever.
+    pub(super) let_go: bool,
 }
 
 impl Draft {
     /// Every claim of the route.
     pub(super) fn claims(&self) -> Vec<Claim> {
+        if self.let_go {
+            return Vec::new();
+        }
         self.gateways
             .values()
             .flat_map(|gateway| gateway.plans.iter().map(|(_, claim)| claim.clone()))
@@ -207,6 +213,11 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
             })
             .collect(),
         deleting: route.meta.deleting,
+        let_go: route.meta.deleting
+            && !route
+                .held_by
+                .iter()
+                .any(|finalizer| *finalizer == names::finalizer(&view.settings.controller_name)),
     })
 }
 
@@ -236,6 +247,10 @@ fn attach(view: &View<'_>, route: &HttpRoute, parent: &ParentRef, gateway: &Gate
                 && parent.port.is_none_or(|port| port == l.port)
         })
         .collect();
+    if gateway.listeners.is_empty() {
+        draft.refusal = remove("NoMatchingParent", format!("{name} has no listeners"));
+        return draft;
+    }
     if named.is_empty() {
         let asked = [
             parent.section_name.as_ref().map(|s| format!("sectionName {s}")),
@@ -266,18 +281,25 @@ fn attach(view: &View<'_>, route: &HttpRoute, parent: &ParentRef, gateway: &Gate
         )),
         _ => None,
     };
-    let admitting: Vec<_> = named
+    let (admitting, others): (Vec<_>, Vec<_>) = named
         .into_iter()
-        .filter(|(_, l)| l.admits_routes && admits(view, route, &gateway.key, &l.namespaces))
-        .collect();
+        .partition(|(_, l)| l.admits_routes && admits(view, route, &gateway.key, &l.namespaces));
     if admitting.is_empty() {
         draft.refusal = environment.or_else(|| {
+            let against = others.iter().map(|(_, l)| {
+                let why = match &l.broken {
+                    Some(("UnsupportedProtocol", why)) => why,
+                    _ if !l.admits_routes => "allowedRoutes.kinds names others",
+                    _ => "allowedRoutes.namespaces names others",
+                };
+                format!("listener {}: {why}", l.name)
+            });
             remove(
                 "NotAllowedByListeners",
                 format!(
-                    "no listener of {name} admits an HTTPRoute of namespace {}: see allowedRoutes.namespaces and \
-                     allowedRoutes.kinds there",
-                    route.meta.key.namespace
+                    "no listener of {name} admits an HTTPRoute of namespace {}: {}",
+                    route.meta.key.namespace,
+                    text::list(against)
                 ),
             )
         });

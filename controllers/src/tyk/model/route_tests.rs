@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        httproute::names::FINALIZER,
         objects::{
             Kind, Problem, Service,
             route::{HeaderEdit, Method, PathRewrite, Redirect},
@@ -804,6 +805,38 @@ fn httproute_resolved_refs_false_backend_not_found() {
 }
 
 #[test]
+fn a_refused_attachment_names_what_each_listener_has_against_it() {
+    use super::super::objects::gateway::AllowedNamespaces;
+
+    // given a listener that speaks no HTTP, one for other kinds, and one for other namespaces
+    let mut tcp = http("tcp", 8080);
+    tcp.protocol = "TCP".into();
+    let mut grpc = http("grpc", 443);
+    grpc.kinds = vec![(super::super::objects::GATEWAY_GROUP.into(), "GRPCRoute".into())];
+    let mut same = http("same", 80);
+    same.namespaces = AllowedNamespaces::Same;
+    let world = World::new()
+        .with(gateway("infra", "edge", vec![tcp, grpc, same]))
+        .with(route("r", &[]));
+    assert_eq!(accepted(&world, "r"), "False NotAllowedByListeners");
+    let words = why(&world, "r");
+    for part in [
+        "Gateway infra/edge",
+        "namespace shop",
+        "listener tcp: protocol TCP is not supported",
+        "listener grpc: allowedRoutes.kinds",
+        "listener same: allowedRoutes.namespaces",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    // given no listener at all
+    let world = World::new()
+        .with(gateway("infra", "edge", vec![]))
+        .with(route("r", &[]));
+    assert_eq!(why(&world, "r"), "Gateway infra/edge has no listeners");
+}
+
+#[test]
 fn reasons_come_in_their_order() {
     use super::super::objects::{ConfigMap, gateway::AllowedNamespaces};
 
@@ -1054,10 +1087,74 @@ fn sharing_a_data_plane_is_a_test_of_pairs() {
 fn a_deleted_route_holds_its_claim_until_it_is_gone_and_wants_no_apis() {
     let mut old = older("old", 1);
     old.meta.deleting = true;
+    old.held_by = vec![FINALIZER.into()];
     let world = World::new().with(old).with(older("young", 2));
     assert_eq!(disposition(&world, "old"), Disposition::Remove);
     assert!(world.places("old").is_empty());
     assert!(outdone(&world, "young"));
+}
+
+/// Somebody else's finalizer may hold a route for ever.
+#[test]
+fn a_deleted_route_that_only_others_hold_back_holds_no_claim() {
+    // given a route that is being deleted and has its APIs in Tyk, as its finalizer says
+    let mut old = older("old", 1);
+    old.meta.deleting = true;
+    old.held_by = vec![FINALIZER.into(), "example.org/backup".into()];
+    let mut world = World::new().with(old.clone()).with(older("young", 2));
+    assert!(outdone(&world, "young"));
+    // when it was let go here, and is still there
+    old.held_by = vec!["example.org/backup".into()];
+    let changes = world.put(old.clone());
+    // then its place is free
+    assert!(changes.routes.contains(&key("shop", "young")));
+    assert_eq!(world.places("young"), ["a.example.com /"]);
+    assert!(!outdone(&world, "young"));
+    // and another installation's finalizer is somebody else's
+    old.held_by = vec![format!("{FINALIZER}-157e5edb")];
+    world.put(old);
+    assert!(!outdone(&world, "young"));
+}
+
+/// An open-source gateway loads every API that it has, of whatever organisation, and renames the second one of a place.
+#[test]
+fn an_organisation_is_no_data_plane_of_its_own_in_an_open_source_gateway() {
+    let other_class = |mode: &str| {
+        let connection = |org: &str| {
+            let mut fields = env(mode, "http://tyk:8080");
+            fields.org = Some(org.into());
+            fields
+        };
+        let mut first = context();
+        first.env = Some(connection("one"));
+        let mut second = context();
+        second.key = key("infra", "second");
+        second.env = Some(connection("two"));
+        let mut class = class();
+        class.meta.key = super::super::objects::Key::cluster("second");
+        class.parameters = Some(context_ref(Some("infra"), "second"));
+        let mut far = gateway("infra", "far", vec![http("web", 80)]);
+        far.class = "second".into();
+        let mut young = older("young", 2);
+        young.parents = vec![parent("infra", "far")];
+        World::new()
+            .with(first)
+            .with(second)
+            .with(class)
+            .with(far)
+            .with(older("old", 1))
+            .with(young)
+    };
+    assert!(outdone(&other_class("ce"), "young"));
+    assert!(!outdone(&other_class("pro"), "young"));
+}
+
+#[test]
+fn a_route_that_is_not_there_is_not_remembered_as_failing() {
+    let mut world = World::new();
+    world.0.fail(&key("shop", "r"), [key("infra", "edge")].into());
+    world.put(route("r", &[]));
+    assert_eq!(world.listener("web").attached_routes, 1);
 }
 
 // --- Updates ---

@@ -26,6 +26,8 @@ pub struct HttpRoute {
     pub rules: Vec<Rule>,
     /// Problems of the whole route (a hostname, a field of spec that is not known): nothing of it can be served.
     pub problems: Vec<Problem>,
+    /// metadata.finalizers of a route that is being deleted, empty for any other: who still holds it back.
+    pub held_by: Vec<String>,
 }
 
 /// One entry of spec.parentRefs, as the user wrote it, group and kind defaulted.
@@ -215,6 +217,11 @@ impl HttpRoute {
             meta: Meta::decode(value, Scope::Namespaced)?,
             ..Self::default()
         };
+        if route.meta.deleting {
+            let finalizers = value.pointer("/metadata/finalizers").and_then(Value::as_array);
+            let finalizers = finalizers.into_iter().flatten().filter_map(Value::as_str);
+            route.held_by = finalizers.map(str::to_owned).collect();
+        }
         let problems = &mut Vec::new();
         match value.get("spec").filter(|spec| !spec.is_null()) {
             None => route.rules = vec![Rule::default_rule()],

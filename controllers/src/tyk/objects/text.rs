@@ -68,7 +68,7 @@ pub(in crate::tyk) fn is_label(text: &str) -> bool {
 
 /// A name of a Kubernetes object: a DNS name in lower case, whose labels may be longer than DNS allows. What becomes a
 /// part of a host (Services, namespaces) is checked by [`is_label`].
-pub(super) fn is_object_name(text: &str) -> bool {
+pub(in crate::tyk) fn is_object_name(text: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
             && label

@@ -13,16 +13,9 @@ use tokio::{
     net::TcpListener,
     task::JoinHandle,
 };
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        crypto::aws_lc_rs,
-        pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
-    },
-};
+use tokio_rustls::TlsAcceptor;
 
-use super::{support::*, world::*};
+use super::{support::*, tls, world::*};
 
 const HEALTHY: &str = r#"{"status":"healthy","partitions":256,"partitionsQuorum":256}"#;
 
@@ -229,19 +222,11 @@ async fn one_that_is_half_dead_is_running_and_its_buckets_say_what_is_missing() 
 
 #[tokio::test]
 async fn a_private_authority_is_trusted_by_the_extra_bundle_alone() {
-    let signed = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signed.signing_key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![signed.cert.der().clone()], key)
-        .unwrap();
-    let tls = TlsAcceptor::from(Arc::new(config));
+    let (tls, pem) = tls::self_signed();
     let server = Server::start(Some(tls), |_| Some(http("200 OK", "", HEALTHY))).await;
     let url = format!("https://{}", server.address);
     pending(&url, "AdminAPIUnreachable", "certificate").await;
     assert_eq!(server.heads(), NOTHING, "whoever is not trusted is sent nothing");
-    let story = operator(&url, Some(signed.cert.pem())).await;
+    let story = operator(&url, Some(pem)).await;
     assert_eq!(handle_says(&story).await.0, "Running");
 }

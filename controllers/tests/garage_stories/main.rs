@@ -9,6 +9,8 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tls.rs"]
+mod tls;
 
 mod bad_input;
 mod buckets;

@@ -24,7 +24,10 @@ use routewright::{
 use routewright_tyk_double::{Double, Running};
 use serde_json::{Value, json};
 
-use crate::stage::{BOTH, SECRET, api, id};
+use crate::{
+    stage::{BOTH, SECRET, api, id},
+    tls,
+};
 
 struct Cluster {
     server: ApiServer,
@@ -221,20 +224,7 @@ async fn owners_of_the_context_are_those_of_what_is_written() {
 
 /// Carries TLS to the stand-in; its URL and its certificate.
 async fn tls_before(tyk: &Running) -> (String, String) {
-    use tokio_rustls::rustls::{
-        ServerConfig,
-        crypto::aws_lc_rs,
-        pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
-    };
-    let signed = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signed.signing_key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![signed.cert.der().clone()], key)
-        .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let (acceptor, pem) = tls::self_signed();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let behind = tyk.handle().address();
@@ -251,7 +241,7 @@ async fn tls_before(tyk: &Running) -> (String, String) {
             });
         }
     });
-    (url, signed.cert.pem())
+    (url, pem)
 }
 
 #[tokio::test]

@@ -19,5 +19,7 @@ mod panics;
 mod patience;
 mod real;
 mod stage;
+#[path = "../support/tls.rs"]
+mod tls;
 #[path = "../support/tyk_gateway.rs"]
 mod tyk_gateway;

@@ -13,6 +13,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
+// That of the integration tests: a line of path costs less than a third copy.
+#[path = "../../../tests/support/tls.rs"]
+mod tls;
+
 const TOKEN: &str = "s3cr3t-t0ken";
 const ID: &str = "52aeafb07876d25151168a49e34186f554365aead88fe16d4fa0e57e3898cc45";
 
@@ -585,20 +589,8 @@ fn labels_are_stable_and_retries_follow_the_class() {
 
 #[tokio::test]
 async fn https_is_trusted_through_the_extra_ca_and_not_without_it() {
-    use tokio_rustls::rustls::ServerConfig;
-    use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-
     // Given a server whose certificate only the extra bundle vouches for,
-    let signed = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signed.signing_key.serialize_der()));
-    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![signed.cert.der().clone()], key)
-        .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let (acceptor, pem) = tls::self_signed();
     let (address, _task) = raw(move |stream| {
         let acceptor = acceptor.clone();
         async move {
@@ -624,10 +616,7 @@ async fn https_is_trusted_through_the_extra_ca_and_not_without_it() {
     };
 
     // when it is asked with the bundle, it answers; without, it is not trusted.
-    assert_eq!(
-        health(Some(signed.cert.pem().as_bytes())).await.unwrap().status,
-        "healthy"
-    );
+    assert_eq!(health(Some(pem.as_bytes())).await.unwrap().status, "healthy");
     let refused = health(None).await.unwrap_err();
     assert_eq!(refused.class(), AdminErrorClass::Connect);
     assert!(refused.to_string().contains("certificate"), "{refused}");

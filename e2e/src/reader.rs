@@ -29,8 +29,8 @@ pub fn chart_image(cluster: &Cluster) -> Result<String> {
 }
 
 /// Puts Contour with Envoy on the node, loads the images of Garage and of the operator under the names that samples
-/// and chart give them, and adds `helm` to the programs of [`crate::node::Node::command`]. Returns the gateway's
-/// address.
+/// and chart give them, and adds `helm` and `routewright` to the programs of [`crate::node::Node::command`]. Returns the
+/// gateway's address.
 ///
 /// # Errors
 /// [`Error::Missing`] on a cluster that is not a node of ours; when something cannot be built.
@@ -45,9 +45,11 @@ pub async fn furnish(cluster: &'static Cluster) -> Result<IpAddr> {
     })
     .await?;
     let helm = blocking(move || cluster.tools().program(Part::Helm, "helm")).await?;
-    let link = node.state().join("bin/helm");
-    if !link.exists() {
-        std::os::unix::fs::symlink(&helm, &link).at("link", &link)?;
+    for (name, program) in [("helm", helm), ("routewright", blocking(binary).await?)] {
+        let link = node.state().join("bin").join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(&program, &link).at("link", &link)?;
+        }
     }
     Ok(address)
 }

@@ -1,5 +1,5 @@
-//! The quick start of Gateway API on Tyk, command by command on a real cluster: what the page says that they print, they
-//! print. The stand-in takes the place of the Tyk that the reader has.
+//! The quick start of Gateway API on Tyk and the page about authentication, command by command on a real cluster: what
+//! the pages say that they print, they print. The stand-in takes the place of the Tyk that the reader has.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,9 +15,17 @@ use routewright_e2e::sh::{self, say};
 use routewright_e2e::tools::{PATIENCE, Part, Tools};
 use routewright_e2e::{Result, Scenario, image, reader, scenario, tyk, wait};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 const PAGE: &str = "docs/src/tyk/quick-start.md";
+const AUTHENTICATION: &str = "docs/src/tyk/authentication.md";
 const HOST: &str = "shop.example.com";
+
+/// What the pages make, beside the objects of the whole cluster.
+const NAMESPACES: [&str; 3] = ["shop", "tyk", "routewright"];
+
+/// Both pages have the same names: one scenario at a time.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// What the reader has before step 1: a Tyk as samples/tyk/platform.yaml expects it, and Pods for samples/tyk/shop.yaml.
 async fn given(s: &Scenario) -> Result<()> {
@@ -66,9 +74,9 @@ async fn given(s: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// What the page says that its commands print: the lines of its `text` blocks, in order.
-fn promised() -> Vec<String> {
-    let page = fs::read_to_string(repository().join(PAGE)).unwrap();
+/// What a page says that its commands print: the lines of its `text` blocks, in order.
+fn promised(page: &str) -> Vec<String> {
+    let page = fs::read_to_string(repository().join(page)).unwrap();
     let blocks = page
         .split("```text\n")
         .skip(1)
@@ -81,6 +89,7 @@ fn promised() -> Vec<String> {
 async fn the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it_refuses() {
     let name = "the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it_refuses";
     scenario(name, async |s| {
+        let _alone = ALONE.lock().await;
         // Given a cluster with Gateway API, a Tyk and an application
         given(&s).await?;
         let (page, folder) = (repository().join(PAGE), repository());
@@ -91,7 +100,7 @@ async fn the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it
         let said = reader::follow(s.cluster, &folder, way).await?;
         say(&said);
         // Then they print what the page says, in this order
-        let promised = promised();
+        let promised = promised(PAGE);
         assert!(promised.len() >= 5, "found only {promised:?}");
         let mut lines = said.lines();
         for line in &promised {
@@ -123,7 +132,52 @@ async fn the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it
             !left.contains("routewright") && !left.contains("gatewayclass.gateway.networking.k8s.io/tyk"),
             "{left}"
         );
-        for namespace in ["shop", "tyk", "routewright"] {
+        for namespace in NAMESPACES {
+            s.cluster.kubectl(["delete", "namespace", namespace])?;
+        }
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_page_about_authentication_leads_from_an_open_route_to_keys_and_back() {
+    let name = "the_page_about_authentication_leads_from_an_open_route_to_keys_and_back";
+    scenario(name, async |s| {
+        let _alone = ALONE.lock().await;
+        // Given a reader of the quick start after step 5: the application answers through Tyk
+        given(&s).await?;
+        let folder = repository();
+        let start = reader::blocks(&folder.join(PAGE))?;
+        let asks = start.iter().position(|(_, block)| block.contains("curl "));
+        let said = reader::follow(s.cluster, &folder, &start[..=asks.expect("a request")]).await?;
+        assert!(said.contains("\"/orders\""), "{said}");
+        // When the commands of the page are run one after the other, in the same clone
+        let said = reader::follow(s.cluster, &folder, &reader::blocks(&folder.join(AUTHENTICATION))?).await?;
+        say(&said);
+        // Then they print what the page says, in this order, and no other answer of Tyk
+        let promised = promised(AUTHENTICATION);
+        for status in ["200", "401", "403"] {
+            assert!(promised.iter().any(|line| line == status), "{promised:?}");
+        }
+        let status = |line: &&str| line.len() == 3 && line.parse::<u16>().is_ok();
+        let printed: Vec<&str> = said.lines().filter(status).collect();
+        assert_eq!(printed, promised, "{said}");
+        // And what was said beforehand about the API is how Tyk has it: its id
+        let memory = r"jsonpath={.metadata.annotations.routewright\.dev/tyk-apis}";
+        let memory = s
+            .cluster
+            .kubectl(["-n", "shop", "get", "httproute", "shop", "-o", memory])?;
+        let (_, id) = memory.trim().split_once('=').expect("a connection and an id");
+        assert!(
+            said.contains(&format!("gwapi-{id}")),
+            "{memory} is not in:\n{said}"
+        );
+        // Nothing is left for the other scenario
+        let (_, away) = start.last().expect("step 8");
+        let away = away.replace("kubectl delete ", "kubectl delete --ignore-not-found ");
+        reader::follow(s.cluster, &folder, &[(0, away)]).await?;
+        for namespace in NAMESPACES {
             s.cluster.kubectl(["delete", "namespace", namespace])?;
         }
         Ok(())

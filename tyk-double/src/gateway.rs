@@ -86,6 +86,10 @@ pub(crate) fn answer(shared: &Shared, request: &Request) -> Done {
             Reply::json(200, json!({"status": "ok", "message": "removed"}))
         }
         ("POST", ["keys"]) => key(shared, &request.body),
+        ("DELETE", ["keys", key]) => match shared.state().keys.remove(*key) {
+            Some(_) => done(key, "deleted"),
+            None => Reply::error(404, "There is no such key found"),
+        },
         ("DELETE", ["apis", "oas"]) => Reply::error(404, MISSING),
         (_, ["apis", "oas"] | ["apis", "oas", _] | ["certs"] | ["certs", _]) => {
             Reply::error(405, "Method not supported")
@@ -230,13 +234,18 @@ fn upload(shared: &Shared, request: &Request) -> Reply {
     }
 }
 
-/// A token for the APIs that the body names.
+/// A token for the APIs that the body names, whether they are loaded or not.
 fn key(shared: &Shared, body: &[u8]) -> Reply {
-    let Ok(session) = serde_json::from_slice::<Value>(body) else {
+    let session = serde_json::from_slice::<Value>(body).ok();
+    let Some(session) = session.filter(Value::is_object) else {
         return Reply::error(400, "Request malformed");
     };
     let apis = session.get("access_rights").and_then(Value::as_object);
     let apis: Vec<String> = apis.into_iter().flatten().map(|(id, _)| id.clone()).collect();
+    // A key for every API is a setting of Tyk's that is off unless somebody sets it.
+    if apis.is_empty() {
+        return Reply::error(500, "Failed to create key, ensure security settings are correct.");
+    }
     let mut state = shared.state();
     let key = format!("{}{:032x}", document::text(&session, "/org_id"), state.fresh());
     state.keys.insert(key.clone(), apis);

@@ -1,6 +1,6 @@
 //! Attached definitions: their authentication, lists and operations beside what the route sets.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use routewright::tyk::{
     objects::route::Method,
@@ -91,6 +91,83 @@ pub(crate) fn authentication_of_a_definition(backends: &Backends) -> Case {
                 assert_eq!(answer.status, 404, "{method} {token:?}: {}", answer.body);
             }
         }
+    })
+}
+
+/// What docs/src/tyk/authentication.md does with keys, with its document and its words. The limit of the document, ten
+/// requests a second for an API, is not reached.
+pub(crate) fn keys_as_the_page_makes_them(backends: &Backends) -> Case {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |file: &str| fs::read_to_string(top.join(file)).unwrap();
+    let sample = read("samples/tyk/authentication.yaml");
+    let (sample, _) = sample.split_once("\n---").unwrap();
+    let sample: Value = serde_saphyr::from_str(sample).unwrap();
+    let document: Value = serde_saphyr::from_str(sample["data"]["oas.yaml"].as_str().unwrap()).unwrap();
+    const BODY: &str = r#"{"access_rights": {"$id": {"api_id": "$id"}}}"#;
+    let page = read("docs/src/tyk/authentication.md").replace("\\\"", "\"");
+    assert!(page.contains(BODY), "the page makes keys in another way");
+    let plans = ["/keys-one", "/keys-other"].map(|path| attach(at(path, backends), document.clone()));
+    let ids = [identity(&plans[0]), identity(&plans[1])];
+    Case::new(plans, move |gateway| {
+        let status = |path: &str, key: &str| {
+            let headers = [("Authorization", key)];
+            let headers = if key.is_empty() { &[][..] } else { &headers };
+            gateway.ask_with("GET", path, headers).status
+        };
+        let made = |body: &str| {
+            let answer = gateway.control("POST", "/tyk/keys", body.as_bytes());
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            let made: Value = serde_json::from_str(&answer.body).unwrap();
+            made["key"].as_str().unwrap().to_owned()
+        };
+        // Given a key for one of two APIs, then it opens that one alone
+        let key = made(&BODY.replace("$id", &ids[0]));
+        assert_eq!(
+            (status("/keys-one", ""), status("/keys-one", "somebody")),
+            (401, 403)
+        );
+        assert_eq!(
+            (status("/keys-one", &key), status("/keys-other", &key)),
+            (200, 403)
+        );
+        // When it is taken away, then it opens nothing, and cannot be taken away again
+        let away = || gateway.control("DELETE", &format!("/tyk/keys/{key}"), b"");
+        assert_eq!(away().status, 200);
+        assert_eq!(status("/keys-one", &key), 403);
+        let again = away();
+        assert_eq!(again.status, 404);
+        assert!(
+            again.body.contains("There is no such key found"),
+            "{}",
+            again.body
+        );
+        // And a key that names no API is refused, also by whoever has the secret; nobody else makes any
+        for (body, wanted) in [
+            ("{}", 500),
+            (r#"{"access_rights": {}}"#, 500),
+            ("[]", 400),
+            ("{", 400),
+        ] {
+            let answer = gateway.control("POST", "/tyk/keys", body.as_bytes());
+            assert_eq!(answer.status, wanted, "{body}: {}", answer.body);
+        }
+        let body = BODY.replace("$id", &ids[0]);
+        let stranger = gateway.send("POST", "/tyk/keys", &[("x-tyk-authorization", "guess")], &body);
+        assert_eq!(stranger.status, 403, "{}", stranger.body);
+        // Given a key that was made before its API, then it opens it once it is there
+        let early = made(&BODY.replace("$id", "gwapi-keys-early"));
+        let mut document = gateway.get(&ids[0]);
+        let extension = &mut document["x-tyk-api-gateway"];
+        extension["info"]["id"] = json!("gwapi-keys-early");
+        extension["server"]["listenPath"]["value"] = json!("/keys-early");
+        let answer = gateway.control("POST", "/tyk/apis/oas", document.to_string().as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        gateway.reload();
+        assert_eq!(
+            (status("/keys-early", ""), status("/keys-early", &early)),
+            (401, 200)
+        );
+        gateway.clean(&["gwapi-keys-early".to_owned()]);
     })
 }
 

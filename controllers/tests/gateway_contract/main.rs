@@ -100,6 +100,7 @@ fn everywhere() -> Vec<(&'static str, Story)> {
         filters::a_redirect_of_one_method,
         filters::a_clients_token_is_not_replaced,
         attached::authentication_of_a_definition,
+        attached::keys_as_the_page_makes_them,
         attached::a_redirect_is_open_despite_authentication,
         attached::an_allow_list_of_a_definition,
         attached::a_block_of_a_definition,

@@ -1,18 +1,15 @@
-//! Controllers without children: the parts of their stack, and the unit that runs it. No decision of any controller, and
-//! nothing that is about one system.
+//! Controllers without children: the parts of their stack. No decision of any controller, and nothing that is about one
+//! system.
 
 use std::{sync::Arc, time::Duration};
 
-use futures::FutureExt;
 use reconcile_kit::{
-    ApiKind, BoxReconcile, Planner,
+    ApiKind, Planner,
     at_once::AtOnce,
     events::KubeEvents,
     layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
     owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
-    runtime::{
-        ControllerSpec, Handle, Triggers, controller::Forget, hub::Cached, run_controller, supervisor::Unit,
-    },
+    runtime::controller::Forget,
     stack::Parts,
     status::StatusContract,
     status_writer::KubeStatusWriter,
@@ -71,28 +68,4 @@ pub(crate) fn parts<P: Planner>(
         reporting.forget(namespace, name);
     });
     (parts, forget)
-}
-
-/// A unit that reconciles what `triggers` name. `adjust` is asked at each start.
-pub(crate) fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
-    ground: &Ground,
-    name: &'static str,
-    objects: &Handle<K>,
-    triggers: Triggers<K>,
-    stack: BoxReconcile<K>,
-    forget: Forget,
-    adjust: impl Fn(&mut ControllerSpec<K>) + Send + Sync + 'static,
-) -> Unit {
-    let (objects, concurrency) = (objects.clone(), ground.concurrency);
-    Unit::new(name, move |start| {
-        let mut spec = ControllerSpec::new(name, objects.clone(), triggers.clone(), stack.clone());
-        spec.forget = Some(Arc::clone(&forget));
-        spec.concurrency = concurrency;
-        adjust(&mut spec);
-        async move {
-            let stop = start.stop.clone();
-            run_controller(spec, stop, || start.running()).await;
-        }
-        .boxed()
-    })
 }

@@ -1,17 +1,20 @@
-//! What all controllers of the operator stand on: one client, shared watches, presence, lease, metrics, supervisor; and
-//! how the cache of a kind that may come and go is kept. No decision of any controller lives here.
+//! What all controllers of the operator stand on: one client, shared watches, presence, lease, metrics, supervisor; how
+//! they are run on it; and how the cache of a kind that may come and go is kept. No decision of any controller lives here.
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use kube::Client;
 use reconcile_kit::{
-    ApiKind, ErrorClass,
+    ApiKind, BoxReconcile, ErrorClass,
     layers::leader_gate::Lease,
     runtime::{
-        Handle, Metrics, Scope, WatchHub,
+        ControllerSpec, Handle, Metrics, Scope, Triggers, WatchHub,
+        controller::Forget,
         hub::Cached,
         presence::{ApiState, Presence},
-        supervisor::Supervisor,
+        run_controller,
+        supervisor::{Supervisor, Unit},
     },
 };
 
@@ -51,6 +54,30 @@ impl Ground {
         let wake = Arc::clone(wake);
         self.supervisor
             .supervise_watch(kind, handle, move |_: ApiState| wake());
+    }
+
+    /// A unit that reconciles what `triggers` name. `adjust` is asked at each start.
+    pub(crate) fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
+        &self,
+        name: &'static str,
+        objects: &Handle<K>,
+        triggers: Triggers<K>,
+        stack: BoxReconcile<K>,
+        forget: Forget,
+        adjust: impl Fn(&mut ControllerSpec<K>) + Send + Sync + 'static,
+    ) -> Unit {
+        let (objects, concurrency) = (objects.clone(), self.concurrency);
+        Unit::new(name, move |start| {
+            let mut spec = ControllerSpec::new(name, objects.clone(), triggers.clone(), stack.clone());
+            spec.forget = Some(Arc::clone(&forget));
+            spec.concurrency = concurrency;
+            adjust(&mut spec);
+            async move {
+                let stop = start.stop.clone();
+                run_controller(spec, stop, || start.running()).await;
+            }
+            .boxed()
+        })
     }
 }
 

@@ -11,8 +11,6 @@ use reconcile_kit::{
     runtime::{
         ControllerSpec, Triggers,
         hub::{ListenGuard, WatchGuard},
-        run_controller,
-        supervisor::Unit,
         triggers::{all_on_ready, on_change_of_child, on_change_of_self},
     },
     stack::Parts,
@@ -153,35 +151,22 @@ fn one<E: Exposer>(
         backoff: Backoff::default(),
     };
     let forget = Arc::new(parts.forget());
-    let stack = parts.stack();
-    let (run_caches, run_triggers, presence) = (caches.clone(), triggers.clone(), ground.presence.clone());
-    let concurrency = ground.concurrency;
-    let unit = Unit::new(E::NAME, move |start| {
-        let mut spec = ControllerSpec::new(
-            E::NAME,
-            run_caches.buckets.clone(),
-            run_triggers.clone(),
-            stack.clone(),
-        );
-        spec.forget = Some(forget.clone());
-        spec.concurrency = concurrency;
+    let (waits, presence) = (caches.clone(), ground.presence.clone());
+    let adjust = move |spec: &mut ControllerSpec<GarageBucket>| {
         spec.waits = vec![
-            presence_and_cache(&presence, CLUSTERS, &run_caches.clusters).boxed(),
-            presence_and_cache(&presence, GRANTS, &run_caches.grants).boxed(),
+            presence_and_cache(&presence, CLUSTERS, &waits.clusters).boxed(),
+            presence_and_cache(&presence, GRANTS, &waits.grants).boxed(),
         ];
         if enabled {
             spec.waits
-                .push(presence_and_cache(&presence, E::KIND.api(), run_caches.children(E::KIND)).boxed());
+                .push(presence_and_cache(&presence, E::KIND.api(), waits.children(E::KIND)).boxed());
         }
-        if E::KIND == ExposureKind::Ingress && run_caches.watches_classes() {
-            spec.waits.push(complete(&run_caches.classes).boxed());
+        if E::KIND == ExposureKind::Ingress && waits.watches_classes() {
+            spec.waits.push(complete(&waits.classes).boxed());
         }
-        async move {
-            let stop = start.stop.clone();
-            run_controller(spec, stop, || start.running()).await;
-        }
-        .boxed()
-    });
+    };
+    let stack = parts.stack();
+    let unit = ground.unit(E::NAME, &caches.buckets, triggers.clone(), stack, forget, adjust);
     let warm = caches.buckets.clone();
     ground.supervisor.add(
         unit.features(&[E::FEATURE])

@@ -80,8 +80,7 @@ pub fn add(
     let stack = parts.stack_with(external);
     let presence = ground.presence.clone();
     let waits = caches.clone();
-    let unit = childless::unit(
-        ground,
+    let unit = ground.unit(
         BucketPlanner::NAME,
         &caches.buckets,
         triggers,
@@ -125,8 +124,7 @@ pub fn add(
         None,
     );
     let stack = parts.stack_with(external);
-    let unit = childless::unit(
-        ground,
+    let unit = ground.unit(
         ClusterPlanner::NAME,
         &caches.clusters,
         triggers,

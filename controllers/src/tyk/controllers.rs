@@ -311,16 +311,9 @@ fn routes(
     };
     let warm = caches.routes.clone();
     let (stack, objects) = (parts.stack_with(external), &caches.routes);
-    let unit = childless::unit(
-        ground,
-        RoutePlanner::NAME,
-        objects,
-        triggers,
-        stack,
-        forget,
-        adjust,
-    )
-    .warm(move || vec![warm.start()]);
+    let unit = ground
+        .unit(RoutePlanner::NAME, objects, triggers, stack, forget, adjust)
+        .warm(move || vec![warm.start()]);
     ground
         .supervisor
         .add(unit.features(&[FEATURE]).requires(&REQUIRED));
@@ -415,5 +408,7 @@ pub(super) fn unit<K: Cached + kube::Resource<DynamicType = ()>>(
             spec.waits = vec![world.ready().boxed()];
         }
     };
-    childless::unit(ground, name, objects, triggers, stack, forget, adjust).warm(move || vec![warm.start()])
+    ground
+        .unit(name, objects, triggers, stack, forget, adjust)
+        .warm(move || vec![warm.start()])
 }

@@ -108,10 +108,12 @@ pub fn start(format: Format, level: &str, traces: Option<&Traces>) -> Result<Lev
     let lines = match (format, traces.is_some()) {
         (Format::Text, false) => lines.boxed(),
         (Format::Text, true) => lines.map_event_format(WithTrace).boxed(),
-        (Format::Json, false) => lines.json().flatten_event(true).boxed(),
+        // The list of spans has the innermost one too: said once.
+        (Format::Json, false) => lines.json().flatten_event(true).with_current_span(false).boxed(),
         (Format::Json, true) => lines
             .json()
             .flatten_event(true)
+            .with_current_span(false)
             .map_event_format(WithTrace)
             .boxed(),
     };

@@ -341,7 +341,7 @@ impl Reporting {
         let mut notes = std::mem::take(&mut report.notes);
         if report.untouched {
             // Said even on the first look: nothing on the object tells of it.
-            self.publish(object, notes, true).await;
+            self.publish(object, notes, &[], true).await;
             return Ok(Said::Done);
         }
         let pending = self.memory.recall(namespace, name, uid, cached);
@@ -367,6 +367,7 @@ impl Reporting {
             generation: meta.generation,
         };
         let (mut written, mut refused, mut relieved) = (false, None, false);
+        let mut logged = Vec::new();
         let mut end = Said::Done;
         for _ in 0..MAX_CUTS {
             self.cut(&mut report);
@@ -384,7 +385,7 @@ impl Reporting {
                 self.tell(object, target, &change, &live).await;
             }
             if let Some(wait) = judged.wait {
-                self.publish(object, notes, false).await;
+                self.publish(object, notes, &[], false).await;
                 return Ok(Said::Held(wait));
             }
             if let Some(said) = &judged.said {
@@ -413,7 +414,8 @@ impl Reporting {
                             .await
                             .map_err(|error| refusal(target, error))?
                     };
-                    notes.extend(transition_notes(&change, &report));
+                    logged = transition_notes(&change, &report);
+                    notes.extend(logged.iter().cloned());
                     let status = LiveStatus {
                         conditions: answer.conditions,
                         fields: as_answered(&report, change.fields, answer.fields),
@@ -472,7 +474,7 @@ impl Reporting {
                 Err(error) => return Err(refusal(target, error)),
             }
         }
-        self.publish(object, notes, written).await;
+        self.publish(object, notes, &logged, written).await;
         if refused.is_some() {
             self.note_refusal(namespace, name, refused);
         }
@@ -609,8 +611,15 @@ impl Reporting {
     }
 
     /// Events: transitions, and notes that were not in the last report about this object. On the first look after a
-    /// start nothing is repeated unless the status changed too.
-    async fn publish<K: Resource<DynamicType = ()>>(&self, object: &K, notes: Vec<Note>, written: bool) {
+    /// start nothing is repeated unless the status changed too, or the object waits for its deletion: what keeps it is in no
+    /// status, and events are soon forgotten. A warning is a line in the log as well, unless it is `logged` already.
+    async fn publish<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        notes: Vec<Note>,
+        logged: &[Note],
+        written: bool,
+    ) {
         let meta = object.meta();
         let part = |field: &Option<String>| field.clone().unwrap_or_default();
         let fresh: Vec<Note> = {
@@ -631,7 +640,8 @@ impl Reporting {
                 }
                 // Also with nothing to say: what is said next is news, and not the first look.
                 None => {
-                    let fresh = if written { notes.clone() } else { Vec::new() };
+                    let told = written || meta.deletion_timestamp.is_some();
+                    let fresh = if told { notes.clone() } else { Vec::new() };
                     let first = Remembered {
                         uid: part(&meta.uid),
                         notes: notes.into_iter().collect(),
@@ -647,6 +657,16 @@ impl Reporting {
         if !fresh.is_empty() {
             let about = reference(object);
             for note in &fresh {
+                if note.warning && !logged.contains(note) {
+                    tracing::warn!(
+                        kind = %K::kind(&()),
+                        namespace = meta.namespace.as_deref().unwrap_or_default(),
+                        name = meta.name.as_deref().unwrap_or_default(),
+                        reason = %note.reason,
+                        "{}",
+                        note.message
+                    );
+                }
                 self.events.publish(&about, note).await;
             }
         }
@@ -1101,6 +1121,33 @@ mod tests {
         assert_eq!(seam.bodies().len(), 1);
         assert_eq!(seam.bodies()[0]["conditions"][0]["reason"], "Fine");
         assert_eq!(seam.reasons(), ["Fine false"]);
+    }
+
+    #[tokio::test]
+    async fn what_keeps_an_object_that_is_deleted_is_said_again_after_a_start() {
+        let (lives, goes) = (false, true);
+        let stories: [(&[bool], usize); 4] = [
+            // The first look after a start: it was said before.
+            (&[lives, lives], 0),
+            (&[lives, goes], 0),
+            (&[goes], 1),
+            (&[goes, goes, goes], 1),
+        ];
+        for (looks, said) in stories {
+            let seam = Seam::default();
+            let reporting = Reporting::new(CONTRACT, Arc::new(seam.clone()), Arc::new(seam.clone()));
+            for going in looks {
+                let mut object = ConfigMap::clone(&object("n").object);
+                object.metadata.deletion_timestamp = going.then_some(Time(Timestamp::UNIX_EPOCH));
+                let held = Note {
+                    warning: true,
+                    reason: "CleanupFailed".into(),
+                    message: "by what is left elsewhere".into(),
+                };
+                reporting.publish(&object, vec![held], &[], false).await;
+            }
+            assert_eq!(seam.reasons(), vec!["CleanupFailed true"; said], "{looks:?}");
+        }
     }
 
     #[tokio::test]

@@ -30,14 +30,14 @@ use crate::{
 
 /// Flags of `cleanup`.
 #[derive(Args, Clone, Debug)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["garage", "tyk"]))]
+#[command(after_help = AFTER_HELP, group = clap::ArgGroup::new("what").required(true).multiple(true).args(["garage", "tyk"]))]
 pub struct CleanupArgs {
     /// Take the operator's finalizer off GarageBuckets. Buckets in Garage stay as they are. Stop the operator first.
     #[arg(long)]
     pub garage: bool,
 
-    /// Delete the operator's APIs from Tyk, and take its finalizers, its annotation and its status off HTTPRoutes, Gateways,
-    /// GatewayClasses and TykOasApiDefinitions. Stop the operator first.
+    /// Delete the operator's APIs from Tyk, so that their routes are served no more, and take its finalizers, its annotation
+    /// and its status off HTTPRoutes, Gateways, GatewayClasses and TykOasApiDefinitions. Stop the operator first.
     #[arg(long)]
     pub tyk: bool,
 
@@ -77,6 +77,16 @@ pub struct CleanupArgs {
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 }
+
+const AFTER_HELP: &str = "\
+Works on the cluster of the kubeconfig (KUBECONFIG, ~/.kube/config), or of the Pod that it runs in. With --tyk it also speaks \
+to each Tyk, under the url of its OperatorContext: run it where that name resolves. An operator that still runs puts \
+everything back.
+
+Exit codes:
+  0  nothing of it is left; it may be run again at any time
+  1  an API is left in Tyk, or the API server refused something; standard error names each
+  2  wrong usage";
 
 /// How often a failed pass is repeated, and how long is waited before.
 const TRIES: u32 = 5;
@@ -126,7 +136,7 @@ pub async fn run(args: CleanupArgs) -> Result<(), Failure> {
         }
         if !report.is_clean() {
             return Err(Failure::other(format!(
-                "cleanup: {} APIs are left in Tyk, {} objects were not cleaned up; see above, mend it, and run it again",
+                "cleanup: APIs left in Tyk: {}, objects not cleaned up: {}; see above, mend it, and run it again",
                 report.left.len(),
                 report.refused.len()
             )));

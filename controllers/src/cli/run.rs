@@ -26,7 +26,8 @@ pub struct RunArgs {
     #[arg(long, env = "ENABLE_INGRESS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_ingress: bool,
 
-    /// Make HTTPRoutes for buckets that ask for one. Off: no right on HTTPRoutes is needed and none is looked at.
+    /// Make HTTPRoutes for buckets that ask for one. Off: no right on HTTPRoutes is needed for it, and none is looked at.
+    /// Gateway API on Tyk is another matter: --enable-tyk.
     #[arg(long, env = "ENABLE_GATEWAY_API", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_gateway_api: bool,
 
@@ -34,8 +35,8 @@ pub struct RunArgs {
     #[arg(long, env = "ENABLE_GARAGE_BUCKETS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_garage_buckets: bool,
 
-    /// Serve GatewayClasses, Gateways and HTTPRoutes of --tyk-controller-name by Tyk. Off: none is looked at for Tyk. Not
-    /// together with --watch-namespaces.
+    /// Gateway API on Tyk: serve GatewayClasses of --tyk-controller-name, with their Gateways and HTTPRoutes, by Tyk. Off:
+    /// none is looked at for Tyk, and APIs in Tyk stay as they are. Not together with --watch-namespaces.
     #[arg(long, env = "ENABLE_TYK", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_tyk: bool,
 
@@ -103,7 +104,8 @@ pub struct RunArgs {
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
 
-    /// File with PEM certificates that are trusted besides the system's, for Garage's Admin API.
+    /// File with PEM certificates that are trusted besides the system's, for Garage's Admin API, Tyk and the trace
+    /// collector.
     #[arg(long, env = "EXTRA_CA_FILE", value_name = "FILE")]
     pub extra_ca_file: Option<std::path::PathBuf>,
 

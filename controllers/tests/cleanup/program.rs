@@ -208,7 +208,7 @@ async fn a_tyk_that_does_not_let_it_in_is_told_and_another_one_is_emptied() {
             let error = text(&output.stderr);
             let line = format!("left in Tyk: {id} of HTTPRoute shop/s, by OperatorContext tyk/second: ");
             assert!(
-                error.contains(&line) && error.contains("1 APIs are left"),
+                error.contains(&line) && error.contains("APIs left in Tyk: 1,"),
                 "{error}"
             );
             println!("{there:?}, {why}: {}", error.lines().next().unwrap());

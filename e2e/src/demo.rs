@@ -174,6 +174,7 @@ pub async fn run(cluster: &'static Cluster, started: Instant, keep: bool) -> Res
     let begun = Instant::now();
     let values = json!({
         "garageBuckets": {"enabled": true}, "ingress": {"enabled": true}, "gatewayAPI": {"enabled": true},
+        "logLevel": "info",
     });
     note("values: garageBuckets.enabled, ingress.enabled, gatewayAPI.enabled = true");
     let operator = Operator::pod(cluster, values).await?;

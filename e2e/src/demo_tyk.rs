@@ -117,7 +117,9 @@ pub async fn run(cluster: &'static Cluster, started: Instant, keep: bool) -> Res
     let begun = Instant::now();
     cluster.gateway_crds("standard").await?;
     note("values: tyk.enabled = true");
-    let operator = Operator::pod(cluster, json!({"tyk": {"enabled": true}})).await?;
+    // Its log is read by people here.
+    let values = json!({"tyk": {"enabled": true}, "logLevel": "info"});
+    let operator = Operator::pod(cluster, values).await?;
     note(format!("ready after {}", seconds(begun)));
     // The node takes it along; a kept one needs it.
     std::mem::forget(operator);
@@ -133,6 +135,17 @@ async fn story(cluster: &'static Cluster, tyk: &Tyk, keep: bool) -> Result<()> {
         "A Secret and an OperatorContext are the connection; a GatewayClass names it; a Gateway is of that class.",
     );
     tyk.class("tyk", "routewright.dev/tyk")?;
+    note("The Secret \"tyk\" has TYK_MODE, TYK_URL, TYK_AUTH and TYK_ORG. What refers to it:");
+    let spec = [
+        "-n",
+        PLATFORM,
+        "get",
+        "operatorcontext/tyk",
+        "gatewayclass/tyk",
+        "-o",
+    ];
+    let each = r#"jsonpath={range .items[*]}{.kind}: {.spec}{"\n"}{end}"#;
+    kubectl(cluster, &[&spec[..], &[each]].concat())?;
     apply(cluster, GATEWAY)?;
     says(
         cluster,

@@ -204,7 +204,7 @@ impl Bench {
         self.server.get("Secret", "tyk", secret)?;
         Some(Connection {
             url: context["spec"]["env"]["url"].as_str()?.to_owned(),
-            org: "o1".into(),
+            org: context["spec"]["env"]["org"].as_str()?.to_owned(),
             mode: match context["spec"]["env"]["mode"].as_str()? {
                 "pro" => Mode::Dashboard,
                 _ => Mode::OpenSource,
@@ -282,6 +282,23 @@ impl Bench {
         }
         tokio::time::sleep(wait).await;
         self.settle().await
+    }
+
+    /// What the annotation says of these APIs in the first Tyk.
+    pub(crate) fn remembers(&self, paths: &[&str]) -> Option<String> {
+        let found = ids(paths);
+        let short: Vec<&str> = found.iter().map(|id| id.trim_start_matches("gwapi-")).collect();
+        let tyk = routewright::tyk::httproute::memory::tyk(&Connection {
+            url: URL.into(),
+            org: "o1".into(),
+            mode: match self.place.mode() {
+                "pro" => Mode::Dashboard,
+                _ => Mode::OpenSource,
+            },
+            context: Key::default(),
+            fingerprint: Fingerprint(String::new()),
+        });
+        (!short.is_empty()).then(|| format!("tyk/main@{tyk}={}", short.join(",")))
     }
 
     pub(crate) fn edit(&self, change: Value) {
@@ -454,18 +471,4 @@ pub(crate) fn ids(paths: &[&str]) -> Vec<String> {
     let mut ids: Vec<String> = paths.iter().map(|p| id(p)).collect();
     ids.sort();
     ids
-}
-
-/// What the annotation says of these APIs in the first Tyk.
-pub(crate) fn remembers(paths: &[&str]) -> Option<String> {
-    let found = ids(paths);
-    let short: Vec<&str> = found.iter().map(|id| id.trim_start_matches("gwapi-")).collect();
-    let tyk = routewright::tyk::httproute::memory::tyk(&Connection {
-        url: URL.into(),
-        org: "o1".into(),
-        mode: Mode::OpenSource,
-        context: Key::default(),
-        fingerprint: Fingerprint(String::new()),
-    });
-    (!short.is_empty()).then(|| format!("tyk/main@{tyk}={}", short.join(",")))
 }

@@ -171,7 +171,7 @@ async fn a_document_of_another_owner_is_never_touched_whatever_the_annotation_sa
         (&bench.tyk.at(URL)[theirs], &bench.tyk.at(URL)[nobodys]),
         (&before.0, &before.1)
     );
-    assert_eq!(bench.annotation(), remembers(&["/a"]));
+    assert_eq!(bench.annotation(), bench.remembers(&["/a"]));
     let told = bench.event("DeletionFailed");
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("2 APIs") && told[0].contains(theirs), "{told:?}");
@@ -203,7 +203,7 @@ async fn an_annotation_that_names_the_apis_of_another_route_does_them_no_harm(pl
     bench.edit(json!({"metadata": {"annotations": {"routewright.dev/tyk-apis": stolen}}}));
     bench.settle().await;
     assert_eq!(bench.tyk.ids(URL), all);
-    assert_eq!(bench.annotation(), remembers(&["/a"]));
+    assert_eq!(bench.annotation(), bench.remembers(&["/a"]));
     assert_eq!(bench.tyk.writes(), NOTHING);
 }
 
@@ -213,7 +213,7 @@ async fn an_annotation_that_was_taken_away_is_written_again(place: Where) {
     assert_eq!(bench.settle().await, ["PATCH(merge) httproutes r -> 200"]);
     assert_eq!(
         (bench.annotation(), bench.has_finalizer()),
-        (remembers(&["/a"]), true)
+        (bench.remembers(&["/a"]), true)
     );
     assert_eq!(bench.tyk.writes(), NOTHING);
 }

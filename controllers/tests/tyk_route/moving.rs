@@ -107,7 +107,7 @@ async fn taking_a_place_out_of_the_annotation_leaves_what_stands_there(place: Wh
     );
     bench.settle().await;
     // when somebody takes the place that the event names out of the annotation, as it says
-    let old = remembers(&["/a"]).unwrap();
+    let old = bench.remembers(&["/a"]).unwrap();
     let text = bench.annotation().unwrap();
     let rest: Vec<&str> = text.split(';').filter(|part| *part != old).collect();
     assert_eq!(rest.len(), 1, "{text}");
@@ -261,4 +261,58 @@ async fn a_hostname_that_goes_from_one_route_to_another_takes_all_its_paths_alon
         assert_eq!(other(&bench, taker).1, "2 APIs", "{taker}");
         assert_eq!(bench.accepted(), "True/Accepted: 2 APIs", "{taker}");
     }
+}
+
+/// A gateway of the open-source kind, in memory and over HTTP.
+macro_rules! open_source {
+    ($($story:ident),* $(,)?) => {
+        mod of_open_source_in_memory {
+            $(#[tokio::test(start_paused = true)]
+            async fn $story() {
+                super::$story(crate::tyks::Where::Memory).await;
+            })*
+        }
+        mod of_open_source_in_a_gateway {
+            $(#[tokio::test]
+            async fn $story() {
+                super::$story(crate::tyks::Where::Http(crate::places::Kind::Gateway)).await;
+            })*
+        }
+    };
+}
+open_source!(
+    a_context_with_another_organisation_leads_to_the_same_gateway,
+    a_class_that_names_a_context_of_another_organisation_takes_nothing_away,
+);
+
+/// What came of another organisation: the API stands, it was written once more, and nothing blocks.
+async fn stands_rewritten(bench: &mut Bench, context: &str) {
+    for _ in 0..2 {
+        bench.settle().await;
+        assert_eq!(bench.tyk.ids(URL), ids(&["/a"]));
+        assert_eq!(bench.accepted(), "True/Accepted: 1 API");
+        let annotation = bench.annotation().unwrap();
+        assert!(
+            annotation.starts_with(&format!("tyk/{context}@")) && !annotation.contains(';'),
+            "{annotation}"
+        );
+    }
+    assert_eq!(bench.tyk.writes(), [format!("POST {}", id("/a"))]);
+    assert_eq!(bench.events(), NOTHING);
+}
+
+async fn a_context_with_another_organisation_leads_to_the_same_gateway(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
+    let other = json!({"spec": {"env": {"org": "o2"}}});
+    bench.server.edit("OperatorContext", "tyk", "main", other);
+    stands_rewritten(&mut bench, "main").await;
+}
+
+async fn a_class_that_names_a_context_of_another_organisation_takes_nothing_away(place: Where) {
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
+    bench.add_context("second", URL);
+    let other = json!({"spec": {"env": {"org": "o2"}}});
+    bench.server.edit("OperatorContext", "tyk", "second", other);
+    repoint(&bench, "second").await;
+    stands_rewritten(&mut bench, "second").await;
 }

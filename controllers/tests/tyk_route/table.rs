@@ -114,7 +114,7 @@ async fn what_may_pass_keeps_the_api_as_it_was_written_last(place: Where) {
         bench.settle().await;
         assert_eq!(reason(&bench), wanted);
         assert_eq!(bench.tyk.at(URL), before, "{wanted}");
-        assert_eq!(bench.annotation(), remembers(&["/a", "/b"]), "{wanted}");
+        assert_eq!(bench.annotation(), bench.remembers(&["/a", "/b"]), "{wanted}");
         // and a restart changes nothing of that
         bench.restart();
         assert_eq!(bench.settle().await, NOTHING, "{wanted}");
@@ -203,11 +203,11 @@ async fn a_claim_that_is_lost_removes_the_api_and_one_that_is_won_brings_it(plac
             .said("PartiallyInvalid", 0)
             .starts_with("True/UnsupportedValue: Dropped Rule 1")
     );
-    assert_eq!(bench.annotation(), remembers(&["/a"]));
+    assert_eq!(bench.annotation(), bench.remembers(&["/a"]));
     // when the older one goes, then the younger one takes over
     bench.server.delete("HTTPRoute", "shop", "a-older");
     bench.settle().await;
-    assert_eq!(bench.annotation(), remembers(&["/a", "/x"]));
+    assert_eq!(bench.annotation(), bench.remembers(&["/a", "/x"]));
     assert_eq!(bench.said("PartiallyInvalid", 0), "-");
     assert_eq!(bench.tyk.ids(URL), ids(&["/a", "/x"]));
 }
@@ -240,7 +240,7 @@ async fn tyk_unreachable_keeps_what_stands_and_is_translation_failed(place: Wher
     );
     assert_eq!(
         (bench.tyk.at(URL), bench.annotation()),
-        (before, remembers(&["/a"]))
+        (before, bench.remembers(&["/a"]))
     );
     bench.tyk.breaks(None);
     bench.retry().await;

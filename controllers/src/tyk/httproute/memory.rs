@@ -24,7 +24,7 @@ const PREFIX: &str = crate::tyk::translate::ID;
 pub struct Place {
     /// The OperatorContext with the credential.
     pub context: Key,
-    /// Which Tyk it led to: 8 hexadecimal digits over URL and organisation.
+    /// Which Tyk it led to: 8 hexadecimal digits over URL and (of a Dashboard) organisation.
     pub tyk: String,
 }
 
@@ -61,12 +61,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// Tells Tyks apart: equal if URL and organisation are.
+/// Tells Tyks apart: equal if [`Connection::tyk`] is.
 pub fn tyk(connection: &Connection) -> String {
+    let (url, org) = connection.tyk();
     let mut digest = Sha256::new();
-    digest.update(connection.url.as_bytes());
+    digest.update(url.as_bytes());
     digest.update(b"\n");
-    digest.update(connection.org.as_bytes());
+    digest.update(org.as_bytes());
     hex(digest.finalize().iter().take(4))
 }
 
@@ -227,8 +228,18 @@ mod tests {
         rotated.fingerprint = Fingerprint("other".into());
         assert_eq!(Place::of(&one), Place::of(&rotated));
         assert_eq!(Place::of(&one).tyk.len(), 8);
-        assert_ne!(tyk(&one), tyk(&connection("http://tyk:8080", "p")));
+        let other = connection("http://tyk:8080", "p");
         assert_ne!(tyk(&one), tyk(&connection("http://tyk:8081", "o")));
+        // An open-source gateway has the same ids for every organisation: it is one Tyk.
+        let of = |mode| {
+            let one = Connection { mode, ..one.clone() };
+            let other = Connection {
+                mode,
+                ..other.clone()
+            };
+            tyk(&one) == tyk(&other)
+        };
+        assert!(of(Mode::OpenSource) && !of(Mode::Dashboard));
     }
 
     #[test]

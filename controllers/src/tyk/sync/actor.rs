@@ -50,7 +50,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(connection: &Arc<Connection>) -> Self {
         Self {
-            book: Mutex::new(Book::new(connection.mode, &connection.org)),
+            book: Mutex::new(Book::new(connection.mode)),
             reload: Mutex::new(Duration::ZERO),
             news: Notify::new(),
             latest: Mutex::new(Arc::clone(connection)),
@@ -412,7 +412,7 @@ impl Actor {
                 let api = match api {
                     Ok(api) => api,
                     Err(error) => {
-                        let done = vain(&shared, &jobs, &orphans, &error);
+                        let done = vain(&shared, &connection.org, &jobs, &orphans, &error);
                         let nobody: Arc<dyn TykApi> = Arc::new(Nobody(connection.mode, error.clone()));
                         let line = line(&seams, &connection, nobody);
                         let _ = line
@@ -508,7 +508,7 @@ impl Actor {
                     TykErrorClass::Failing,
                     "an internal error; see the log of the operator",
                 );
-                let answers = refused(&self.shared, &jobs, &failed);
+                let answers = refused(&self.shared, &line.connection.org, &jobs, &failed);
                 for (reply, done) in replies.into_iter().zip(answers) {
                     let _ = reply.send(done);
                 }
@@ -886,9 +886,9 @@ async fn connect(seams: &Seams, connection: &Connection) -> Result<Arc<dyn TykAp
 }
 
 /// The answers of jobs, and behind them of those that nobody waits for, when there is no client.
-fn vain(shared: &Shared, jobs: &[Job], orphans: &[Found], error: &TykError) -> Vec<Done> {
+fn vain(shared: &Shared, org: &str, jobs: &[Job], orphans: &[Found], error: &TykError) -> Vec<Done> {
     let (waited, unwaited) = jobs.split_at(jobs.len().saturating_sub(orphans.len()));
-    let mut done = refused(shared, waited, error);
+    let mut done = refused(shared, org, waited, error);
     done.extend(unwaited.iter().map(|job| {
         let failed = |id: &String| (id.clone(), Trouble::Failed(error.clone()));
         Done {

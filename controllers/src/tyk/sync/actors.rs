@@ -94,6 +94,11 @@ impl Default for Settings {
 
 type Place = (String, String, Mode);
 
+fn place(connection: &Connection) -> Place {
+    let (url, org) = connection.tyk();
+    (url.to_owned(), org.to_owned(), connection.mode)
+}
+
 struct Running {
     shared: Arc<Shared>,
     jobs: mpsc::UnboundedSender<Queued>,
@@ -139,7 +144,7 @@ impl Actors {
 
     /// Hands a job to the actor of its connection, unless the answer is known already.
     fn hand_in(&self, connection: &Arc<Connection>, job: Job) -> Result<oneshot::Receiver<Done>, Done> {
-        let place = (connection.url.clone(), connection.org.clone(), connection.mode);
+        let place = place(connection);
         let mut actors = locked(&self.actors);
         let running = actors
             .entry(place.clone())
@@ -147,14 +152,17 @@ impl Actors {
         if !(self.seams.may_write)() {
             let message = "Tyk was not asked: this process does not hold the lease";
             let error = TykError::new(TykErrorClass::Fenced, message);
-            let due = running.shared.book().due(&job, 0, Instant::now(), false);
+            let due = running
+                .shared
+                .book()
+                .due(&job, &connection.org, 0, Instant::now(), false);
             return Err(book::all_failed(due, &error));
         }
         running.shared.lead_by(connection);
         {
             let mut book = running.shared.book();
             book.claim(&job);
-            let due = book.due(&job, 0, Instant::now(), false);
+            let due = book.due(&job, &connection.org, 0, Instant::now(), false);
             if due.is_empty() {
                 if std::mem::take(&mut book.fresh) {
                     running.shared.wake();
@@ -243,7 +251,7 @@ impl Syncing for Actors {
         if !(self.seams.may_write)() {
             return;
         }
-        let place = (connection.url.clone(), connection.org.clone(), connection.mode);
+        let place = place(connection);
         let mut actors = locked(&self.actors);
         // An actor sweeps by itself when it begins.
         actors

@@ -126,7 +126,10 @@ impl<'a> Batch<'a> {
         let now = Instant::now();
         for (number, job) in self.jobs.iter().enumerate() {
             let due = match self.orphaned(number) {
-                None => self.shared.book().due(job, number, now, true),
+                None => self
+                    .shared
+                    .book()
+                    .due(job, &self.line.connection.org, number, now, true),
                 Some(_) => self.shared.book().orphans_due(job, number),
             };
             self.done.push(due.done);
@@ -615,12 +618,12 @@ impl<'a> Batch<'a> {
 }
 
 /// The answers of jobs of which nothing could be done.
-pub(super) fn refused(shared: &Shared, jobs: &[Job], error: &TykError) -> Vec<Done> {
+pub(super) fn refused(shared: &Shared, org: &str, jobs: &[Job], error: &TykError) -> Vec<Done> {
     let now = Instant::now();
     let mut book = shared.book();
     jobs.iter()
         .map(|job| {
-            let due = book.due(job, 0, now, false);
+            let due = book.due(job, org, 0, now, false);
             if !due.is_empty() {
                 book.fail(&job.owner.route);
             }

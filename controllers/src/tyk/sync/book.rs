@@ -158,7 +158,6 @@ impl Due {
 #[derive(Debug)]
 pub(super) struct Book {
     pub(super) mode: Mode,
-    org: String,
     pub(super) entries: HashMap<Arc<str>, Entry>,
     pub(super) routes: HashMap<Key, Route>,
     slots: HashMap<u64, BTreeSet<Arc<str>>>,
@@ -194,10 +193,9 @@ const LOST: u32 = 3;
 const EDITS: u8 = 3;
 
 impl Book {
-    pub(super) fn new(mode: Mode, org: &str) -> Self {
+    pub(super) fn new(mode: Mode) -> Self {
         Self {
             mode,
-            org: org.to_owned(),
             entries: HashMap::new(),
             routes: HashMap::new(),
             slots: HashMap::new(),
@@ -232,8 +230,7 @@ impl Book {
 
     /// Another process may write from now on: nothing is known any more.
     pub(super) fn clear(&mut self) {
-        let (mode, org) = (self.mode, std::mem::take(&mut self.org));
-        *self = Self::new(mode, &org);
+        *self = Self::new(self.mode);
     }
 
     /// Puts an entry in a state.
@@ -332,8 +329,9 @@ impl Book {
         self.blocked.entry(slot).or_default().insert(route.clone());
     }
 
-    /// What a job asks for that is not so yet. `touch`: what is due is marked as being worked at.
-    pub(super) fn due(&mut self, job: &Job, number: usize, now: Instant, touch: bool) -> Due {
+    /// What a job asks for that is not so yet. `org`: that of its connection, for the ids of certificates; one open-source
+    /// gateway may be reached with several. `touch`: what is due is marked as being worked at.
+    pub(super) fn due(&mut self, job: &Job, org: &str, number: usize, now: Instant, touch: bool) -> Due {
         let mut due = Due::default();
         let owner = Arc::new(job.owner.clone());
         let route = &job.owner.route;
@@ -401,7 +399,7 @@ impl Book {
         }
         let mut certificates = BTreeSet::new();
         for used in &job.certificates {
-            let id: Arc<str> = certificate_id(&self.org, &used.certificate).into();
+            let id: Arc<str> = certificate_id(org, &used.certificate).into();
             certificates.insert(Arc::clone(&id));
             match self.certificates.get(&id) {
                 _ if self.outdated(&id, used) => {}

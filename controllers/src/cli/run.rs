@@ -310,6 +310,8 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         tyk = options.tyk.enabled,
         tyk_definitions = options.tyk.definitions,
         traces = traces.as_ref().map(|traces| traces.endpoint.as_str()),
+        probes = %probes.address,
+        metrics = %scrapes.address,
         "routewright starts"
     );
     let stop = CancellationToken::new();

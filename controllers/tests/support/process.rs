@@ -5,16 +5,21 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    clippy::indexing_slicing
+    clippy::indexing_slicing,
+    clippy::print_stderr
 )]
 
 use std::{
     fs,
-    io::Read as _,
-    net::{SocketAddr, TcpListener},
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -26,7 +31,7 @@ use tower::ServiceExt as _;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_routewright");
 /// Nothing takes so long.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A folder that goes with the test.
 pub struct Folder(pub PathBuf);
@@ -98,7 +103,8 @@ pub async fn on_a_socket(server: &ApiServer) -> SocketAddr {
 pub struct Running {
     child: Child,
     /// Reads what it logs: a pipe holds 64 KiB, and a full one would stop it.
-    reader: Option<JoinHandle<String>>,
+    reader: Option<JoinHandle<()>>,
+    read: Arc<Mutex<Vec<u8>>>,
     /// Where its probes are.
     pub probes: SocketAddr,
     /// Where its metrics are.
@@ -113,25 +119,38 @@ impl Running {
 
     /// With these variables.
     pub fn start_with(folder: &Folder, server: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
-        // Free now, and so soon after hardly taken by another.
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (probes, metrics) = (free(), free());
         let config = folder.kubeconfig(server);
         let mut c = program(Some(&config), &["run"]);
-        c.args(words)
-            .env("PROBE_ADDR", probes.to_string())
-            .env("METRICS_ADDR", metrics.to_string())
-            .envs(variables.iter().copied());
+        c.args(words).envs(variables.iter().copied());
         let mut child = c.stderr(Stdio::piped()).spawn().unwrap();
-        let mut pipe = child.stderr.take().unwrap();
+        let mut pipe = BufReader::new(child.stderr.take().unwrap());
+        let (found, places) = mpsc::channel();
+        let read: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let log = Arc::clone(&read);
         let reader = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            let _ = pipe.read_to_end(&mut bytes);
-            String::from_utf8_lossy(&bytes).into_owned()
+            while pipe.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+                let line = String::from_utf8_lossy(&bytes);
+                if let (Some(probes), Some(metrics)) = (place(&line, "probes"), place(&line, "metrics")) {
+                    let _ = found.send((probes, metrics));
+                }
+                log.lock().unwrap().append(&mut bytes);
+            }
         });
+        // It takes ports of its own, and says which: one that was looked for before might be somebody else's by then.
+        let Ok((probes, metrics)) = places.recv_timeout(LIMIT) else {
+            let _ = child.kill();
+            let _ = reader.join();
+            let log = read.lock().unwrap();
+            panic!(
+                "it does not say where it listens:\n{}",
+                String::from_utf8_lossy(&log)
+            );
+        };
         Self {
             child,
             reader: Some(reader),
+            read,
             probes,
             metrics,
         }
@@ -177,17 +196,38 @@ impl Running {
         self.logged()
     }
 
-    /// Its log, once, when it has ended.
-    fn logged(&mut self) -> String {
-        self.reader
-            .take()
-            .map_or_else(String::new, |reader| reader.join().unwrap())
+    /// What it has logged until now.
+    pub fn log_so_far(&self) -> String {
+        String::from_utf8_lossy(&self.read.lock().unwrap()).into_owned()
     }
+
+    /// Its whole log, when it has ended.
+    fn logged(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.log_so_far()
+    }
+}
+
+/// The address in this field of a log line, as text or as JSON.
+fn place(line: &str, field: &str) -> Option<SocketAddr> {
+    let (_, rest) = line
+        .split_once("routewright starts")
+        .and_then(|_| line.split_once(field))?;
+    let rest = rest.trim_start_matches(['"', ':', '=']);
+    rest.split(['"', ' ', '\n']).next()?.parse().ok()
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.logged();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines.len().saturating_sub(100);
+            eprintln!("--- end of the operator's log\n{}", lines[last..].join("\n"));
+        }
     }
 }

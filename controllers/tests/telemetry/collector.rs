@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 use tonic::{
     Request, Response, Status,
@@ -69,6 +69,17 @@ impl Collector {
         address
     }
 
+    /// Listens at a place that was [`reserved`].
+    pub(crate) fn listen_in(&self, place: TcpSocket) {
+        let incoming = TcpIncoming::from(place.listen(64).unwrap());
+        let service = TraceServiceServer::new(self.clone());
+        tokio::spawn(
+            Server::builder()
+                .add_service(service)
+                .serve_with_incoming(incoming),
+        );
+    }
+
     pub(crate) fn spans(&self) -> Vec<Span> {
         self.0.lock().unwrap().spans.clone()
     }
@@ -97,6 +108,14 @@ pub(crate) fn attributes(list: &[KeyValue]) -> BTreeMap<String, String> {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An address at which nobody listens yet, and that nobody else can take.
+pub(crate) fn reserved() -> (TcpSocket, SocketAddr) {
+    let place = TcpSocket::new_v4().unwrap();
+    place.bind(nowhere()).unwrap();
+    let address = place.local_addr().unwrap();
+    (place, address)
 }
 
 pub(crate) fn nowhere() -> SocketAddr {

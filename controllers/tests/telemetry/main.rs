@@ -32,7 +32,7 @@ mod tyk_gateway;
 #[path = "../support/tyk_objects.rs"]
 mod tyk_objects;
 
-use collector::{Collector, attributes, hex, nowhere};
+use collector::{Collector, attributes, hex, nowhere, reserved};
 use process::{Folder, LIMIT, Running, on_a_socket};
 
 // --- a cluster ---------------------------------------------------------------------------------------------------------
@@ -135,6 +135,32 @@ async fn counted(operator: &Running) -> Option<u64> {
     )
 }
 
+fn children<'a>(spans: &'a [Span], root: &'a Span) -> impl Iterator<Item = &'a Span> {
+    spans.iter().filter(|span| span.parent_span_id == root.span_id)
+}
+
+/// Whether there was this call in a reconcile, with this answer.
+fn called(spans: &[Span], root: &Span, call: &str, of: &str, code: &str) -> bool {
+    children(spans, root).any(|span| {
+        let said = attributes(&span.attributes);
+        let code_of = said.get("http.status_code").map(String::as_str);
+        span.name == call && said["http.url"].contains(of) && code_of == Some(code)
+    })
+}
+
+/// The reconciles of exposure by an Ingress.
+fn exposures(spans: &[Span]) -> impl Iterator<Item = &Span> {
+    spans.iter().filter(|span| {
+        span.name == "reconcile" && attributes(&span.attributes)["controller"] == "ingress-exposure"
+    })
+}
+
+/// The reconcile that wrote that the bucket is exposed.
+fn made(spans: &[Span]) -> Option<&Span> {
+    let status = |root: &&Span| called(spans, root, "patch_status", "/garagebuckets/blog/status", "200");
+    exposures(spans).find(status)
+}
+
 const FLAGS: [&str; 3] = ["--enable-ingress", "--log-format=json", "--instance=sites"];
 
 // --- stories -----------------------------------------------------------------------------------------------------------
@@ -162,13 +188,18 @@ async fn each_reconcile_is_one_trace_with_its_calls_and_nothing_else_is_one() {
     );
     exposed(&server).await;
 
-    // then: as many traces as reconciles, each with one root
-    let settled = async || {
-        let (counted, sent) = (counted(&operator).await?, collector.reconciles().len() as u64);
-        (counted == sent && counted > 3).then_some(counted)
+    // then: as many traces as reconciles, each with one root. What runs has sent calls and no root yet, and those that
+    // are looked at below must have come.
+    let told = async || {
+        let (counted, spans) = (counted(&operator).await?, collector.spans());
+        let roots = spans.iter().filter(|span| span.name == "reconcile");
+        let ended: BTreeSet<_> = roots.map(|span| span.trace_id.clone()).collect();
+        let whole = spans.iter().all(|span| ended.contains(&span.trace_id));
+        let garage = spans.iter().any(|span| span.name == "GetClusterHealth");
+        let settled = counted == ended.len() as u64 && counted > 3;
+        (settled && whole && garage && made(&spans).is_some()).then_some(spans)
     };
-    eventually("as many traces as reconciles", settled).await;
-    let spans = collector.spans();
+    let spans = eventually("as many whole traces as reconciles", told).await;
     let ids: BTreeSet<_> = spans.iter().map(|span| span.span_id.clone()).collect();
     assert_eq!(ids.len(), spans.len(), "a span was sent twice");
     let mut traces: BTreeMap<Vec<u8>, Vec<&Span>> = BTreeMap::new();
@@ -196,27 +227,8 @@ async fn each_reconcile_is_one_trace_with_its_calls_and_nothing_else_is_one() {
 
     // and: the reconcile that exposed the bucket says what it was about, and its calls are its children. The Garage
     // controllers write to the same bucket, so it may have been the second one.
-    let children = |root: &Span| -> Vec<Span> {
-        let mut list = spans.clone();
-        list.retain(|span| span.parent_span_id == root.span_id);
-        list
-    };
-    let called = |root: &Span, call: &str, of: &str, code: &str| {
-        children(root).iter().any(|span| {
-            let said = attributes(&span.attributes);
-            let code_of = said.get("http.status_code").map(String::as_str);
-            span.name == call && said["http.url"].contains(of) && code_of == Some(code)
-        })
-    };
-    let roots = || {
-        spans.iter().filter(|span| {
-            span.name == "reconcile" && attributes(&span.attributes)["controller"] == "ingress-exposure"
-        })
-    };
-    assert!(roots().any(|root| called(root, "patch", "/ingresses/blog-website", "201")));
-    let made = roots()
-        .find(|root| called(root, "patch_status", "/garagebuckets/blog/status", "200"))
-        .expect("the reconcile that wrote the status");
+    assert!(exposures(&spans).any(|root| called(&spans, root, "patch", "/ingresses/blog-website", "201")));
+    let made = made(&spans).expect("the reconcile that wrote the status");
     let said = attributes(&made.attributes);
     for (attribute, value) in [
         ("k8s.namespace.name", "web"),
@@ -233,11 +245,7 @@ async fn each_reconcile_is_one_trace_with_its_calls_and_nothing_else_is_one() {
     }
     assert!(!said["object.uid"].is_empty());
     assert!(said["attempt"].parse::<u32>().is_ok(), "{said:?}");
-    assert!(
-        children(made)
-            .iter()
-            .all(|span| span.kind == SpanKind::Client as i32)
-    );
+    assert!(children(&spans, made).all(|span| span.kind == SpanKind::Client as i32));
 
     // and: so is the call to a Garage that is not well, with its class and without its secrets
     let call = spans
@@ -316,7 +324,6 @@ async fn an_idle_operator_sends_no_span() {
         (counted == sent && counted > 0).then_some(())
     };
     eventually("as many traces as reconciles", settled).await;
-    // when: nothing happens but that the lease is renewed, twice
     let renewals = || {
         let calls = server.calls();
         let writes = calls
@@ -324,6 +331,17 @@ async fn an_idle_operator_sends_no_span() {
             .filter(|call| call.resource == "leases" && call.verb != Verb::Get);
         writes.count()
     };
+    // (its own writes may bring one more look: until there was none for as long as a renewal takes)
+    let mut last = (u64::MAX, 0);
+    eventually("no more looks", async || {
+        let (counted, renewals) = (counted(&operator).await?, renewals());
+        if counted != last.0 {
+            last = (counted, renewals);
+        }
+        (renewals >= last.1 + 2 && counted == collector.reconciles().len() as u64).then_some(())
+    })
+    .await;
+    // when: nothing happens but that the lease is renewed, twice
     let (before, spans) = (renewals(), collector.spans().len());
     eventually("two renewals of the lease", async || {
         (renewals() >= before + 2).then_some(())
@@ -403,10 +421,7 @@ async fn a_collector_that_is_away_harms_nothing_and_is_said_once() {
     let folder = Folder::new();
     // given: an address at which nobody listens yet, and a queue for two spans
     let collector = Collector::default();
-    let address = std::net::TcpListener::bind(nowhere())
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let (place, address) = reserved();
     let endpoint = format!("http://{address}");
     let server = cluster(nowhere());
     let api = on_a_socket(&server).await;
@@ -416,7 +431,8 @@ async fn a_collector_that_is_away_harms_nothing_and_is_said_once() {
         &FLAGS,
         &[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
-            ("OTEL_EXPORTER_OTLP_TIMEOUT", "500"),
+            // It tries as long as this before it says so, and a collector that is there may be slow.
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "5000"),
             ("OTEL_BSP_SCHEDULE_DELAY", "50"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "2"),
             ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1"),
@@ -434,12 +450,19 @@ async fn a_collector_that_is_away_harms_nothing_and_is_said_once() {
         );
         eventually(&host, async || {
             let ingress = server.get("Ingress", "web", "blog-website")?;
-            (ingress["spec"]["rules"][0]["host"] == *host).then_some(())
+            // (until it has said so: who writes the same status in between makes it wait, ever longer)
+            let bucket = server.get("GarageBucket", "web", "blog")?;
+            let said = &bucket["status"]["websiteExposure"]["hostnames"];
+            (ingress["spec"]["rules"][0]["host"] == *host && *said == json!([host])).then_some(())
         })
         .await;
     }
+    let says = async |text: &str| {
+        eventually(text, async || operator.log_so_far().contains(text).then_some(())).await;
+    };
+    says("traces cannot be sent").await;
     // and: the collector comes
-    collector.listen(address);
+    collector.listen_in(place);
     let mut round = 0_u32;
     eventually("a span", async || {
         round += 1;
@@ -448,6 +471,7 @@ async fn a_collector_that_is_away_harms_nothing_and_is_said_once() {
         (!collector.spans().is_empty()).then_some(())
     })
     .await;
+    says("traces are sent again").await;
     // then: it ended well, and said it once, as it did that it was over
     let (code, log) = operator.terminate();
     assert_eq!(code, Some(0), "{log}");

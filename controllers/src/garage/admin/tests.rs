@@ -386,11 +386,10 @@ async fn a_server_that_is_slow_or_half_dead_times_out() {
 
 #[tokio::test]
 async fn a_connection_that_fails_or_breaks_is_said_so() {
-    // Nobody listens.
-    let closed = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        listener.local_addr().unwrap()
-    };
+    // Nobody listens, nor can anybody else begin to.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let closed = held.local_addr().unwrap();
     // Hangs up before, and in the middle of, the answer.
     let (early, _a) = raw(|stream| async move { drop(stream) }).await;
     let (broken, _b) = raw(|mut stream| async move {

@@ -161,7 +161,7 @@ impl RealGarage {
 
     /// Waits until it answers; `false` if it ended instead.
     pub(crate) async fn ready(&mut self, layout: bool) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while Instant::now() < deadline {
             if self.process.try_wait().unwrap().is_some() {
                 return false;
@@ -257,7 +257,7 @@ impl RealGarage {
 
     /// Waits until Garage counts `objects` in the bucket.
     pub(crate) async fn counts(&self, id: &BucketId, objects: u64) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let counted = self.admin.bucket_by_id(id).await.unwrap().objects;
             if counted == objects {

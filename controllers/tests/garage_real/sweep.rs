@@ -3,6 +3,10 @@
 //! the buckets of others are as they were.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 use std::time::{Duration, Instant};
 
 use reconcile_kit::testing::ApiServer;
@@ -23,6 +27,8 @@ const SOON: Duration = Duration::from_secs(90);
 struct Process {
     runtime: Option<Runtime>,
     app: Option<App>,
+    /// Grows with the turns of its thread.
+    turns: Arc<AtomicUsize>,
 }
 
 impl Process {
@@ -41,9 +47,18 @@ impl Process {
             .spawn(async move { start_beside(&server, &flags, None) })
             .await
             .unwrap();
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&turns);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
         Self {
             runtime: Some(runtime),
             app: Some(app),
+            turns,
         }
     }
 }
@@ -213,17 +228,19 @@ async fn begin(world: &World<'_>, tale: &Tale) -> Process {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    settled(world).await;
+    settled(world, &process).await;
     process
 }
 
-/// Until no call was made for a while; own writes on the object bring a last look.
-async fn settled(world: &World<'_>) {
+/// Until no call was made for a while in which the operator had its turns; own writes on the object bring a last look.
+async fn settled(world: &World<'_>, process: &Process) {
+    let turns = || process.turns.load(Ordering::SeqCst);
+    let (mut since, mut then) = (Instant::now(), turns());
     world.proxy.calls();
-    loop {
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        if world.proxy.calls().is_empty() {
-            return;
+    while since.elapsed() < Duration::from_millis(700) || turns() - then < 35 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if !world.proxy.calls().is_empty() {
+            (since, then) = (Instant::now(), turns());
         }
     }
 }

@@ -2,7 +2,10 @@
 //! a Dashboard, and to a Tyk Gateway if one is given. In real time: nothing here waits for a fixed one.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -34,10 +37,15 @@ use super::{
     support,
 };
 
-/// A process: its own threads, so that it can be ended between any two of its steps.
+/// Nothing takes so long.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// A process: its own thread, so that it can be ended between any two of its steps.
 struct Process {
     app: App,
     runtime: tokio::runtime::Runtime,
+    /// Grows with the turns of its thread.
+    turns: Arc<AtomicUsize>,
 }
 
 impl Process {
@@ -51,13 +59,21 @@ impl Process {
                 .build()
                 .unwrap();
             let app = runtime.block_on(async { operator(&server, &kind) });
-            Self { app, runtime }
+            let turns = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&turns);
+            runtime.spawn(async move {
+                loop {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    counter.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            Self { app, runtime, turns }
         };
         std::thread::spawn(start).join().unwrap()
     }
 
     fn kill(self) {
-        let Self { app, runtime } = self;
+        let Self { app, runtime, .. } = self;
         let end = move || {
             let inside = runtime.enter();
             drop(app);
@@ -148,8 +164,20 @@ impl Real {
             process,
             mark,
         };
+        real.until("what there is was looked at", Self::has_looked).await;
         real.quiet().await;
         real
+    }
+
+    /// Every route and the Gateway say what they come to.
+    fn has_looked(&self) -> bool {
+        let routes = self.server.list("HTTPRoute", "");
+        let gateway = self.server.get("Gateway", "infra", "edge").unwrap();
+        let says = |route: &Value| {
+            let said = &route["status"]["parents"][0]["conditions"][0]["observedGeneration"];
+            *said == route["metadata"]["generation"]
+        };
+        routes.iter().all(says) && gateway["status"]["listeners"][0]["attachedRoutes"] == routes.len()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -164,16 +192,25 @@ impl Real {
         self.tyk.handle().steps()
     }
 
-    /// Waits until neither side was written to for a while; the operator's writes to Kubernetes, events aside.
+    /// Waits until neither side was written to for longer than any timer of [`operator`], and nobody waits for an answer;
+    /// the operator's writes to Kubernetes, events aside. Time counts while the thread of the operator has its turns, and
+    /// this one, which answers for Tyk: where one stands still, nothing is at its end.
     pub(crate) async fn quiet(&mut self) -> Vec<String> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let (mut seen, mut since) = ((usize::MAX, 0), Instant::now());
+        let deadline = Instant::now() + LIMIT;
+        let turns = |real: &Self| {
+            let process = real.process.as_ref().expect("a process");
+            process.turns.load(Ordering::SeqCst)
+        };
+        let (mut seen, mut since) = ((usize::MAX, 0), (Instant::now(), 0, 0));
+        let mut own = 0;
         loop {
             let now = (self.server.writes_since(self.mark).len(), self.steps());
-            if now != seen {
-                (seen, since) = (now, Instant::now());
+            if now != seen || self.tyk.handle().pending() > 0 {
+                (seen, since) = (now, (Instant::now(), turns(self), own));
             }
-            if since.elapsed() > Duration::from_millis(700) && self.tyk.handle().pending() == 0 {
+            own += 1;
+            let had_turns = turns(self) - since.1 > 35 && own - since.2 > 20;
+            if since.0.elapsed() > Duration::from_millis(700) && had_turns {
                 let calls = self.server.writes_since(self.mark);
                 self.mark = self.server.mark();
                 return bench::lines(&calls);
@@ -188,7 +225,7 @@ impl Real {
     }
 
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + LIMIT;
         while !wanted(self) {
             let tyk = self.tyk.handle();
             assert!(

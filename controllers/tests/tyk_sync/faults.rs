@@ -102,7 +102,7 @@ async fn a_page_that_is_not_tyks_is_told() {
 #[tokio::test]
 async fn while_tyk_is_away_requests_are_few_and_when_it_is_back_routes_are_told() {
     for mode in BOTH {
-        let stage = Stage::new(mode).await;
+        let stage = Stage::impatient(mode).await;
         let tyk = stage.tyk();
         stage.clean(job("first", vec![api(9999, "/first")])).await;
         tyk.freeze();

@@ -10,7 +10,9 @@ use routewright::tyk::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{BOTH, Stage, api, document, id, job, owner, removal, settings, trusted, version};
+use crate::stage::{
+    BOTH, Stage, api, document, id, job, owner, patient, removal, settings, trusted, version,
+};
 
 #[tokio::test]
 async fn an_api_is_created_updated_and_removed_and_costs_nothing_in_between() {
@@ -109,7 +111,7 @@ async fn another_owners_document_is_neither_overwritten_nor_deleted() {
 async fn a_path_moves_from_one_route_to_another_in_one_batch_whoever_comes_first() {
     for mode in BOTH {
         for new_one_first in [true, false] {
-            let stage = Stage::new(mode).await;
+            let stage = Stage::with(mode, patient()).await;
             stage.clean(job("old", vec![api(1, "/p")])).await;
             // when the new one's job and the old one's removal come a little apart
             let new = stage.clean(job("new", vec![api(2, "/p")]));
@@ -158,7 +160,7 @@ async fn a_path_whose_holder_stays_is_not_taken_and_its_release_is_told() {
 #[tokio::test]
 async fn two_routes_swap_their_paths() {
     for mode in BOTH {
-        let stage = Stage::new(mode).await;
+        let stage = Stage::with(mode, patient()).await;
         stage.clean(job("a", vec![api(1, "/a")])).await;
         stage.clean(job("b", vec![api(2, "/b")])).await;
         let mut a = job("a", vec![api(3, "/b")]);
@@ -339,6 +341,11 @@ async fn a_forgotten_route_is_not_looked_at() {
     stage.clean(job("a", vec![api(1, "/a")])).await;
     stage.clean(job("b", vec![api(2, "/b")])).await;
     stage.actors.forget(&Key::new("shop", "a"));
+    // (a look at it may be under way)
+    let seen = stage.log().len();
+    stage
+        .eventually("the other one is looked at", || stage.log().len() > seen + 3)
+        .await;
     stage.tyk().remove(&id(1));
     let seen = stage.log().len();
     stage

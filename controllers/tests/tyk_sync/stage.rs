@@ -87,12 +87,30 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
+/// Holds on as long as a slow machine may take for what comes a little later.
+pub(crate) fn patient() -> Settings {
+    Settings {
+        hold: Duration::from_secs(30),
+        ..settings()
+    }
+}
+
+/// No answer of a stand-in takes so long, on no machine.
 pub(crate) fn limits() -> Limits {
+    Limits {
+        attempt: Duration::from_secs(20),
+        operation: Duration::from_secs(50),
+        wait: Duration::from_millis(10),
+        ..Limits::default()
+    }
+}
+
+/// For stories of a Tyk that does not answer.
+fn impatient() -> Limits {
     Limits {
         attempt: Duration::from_millis(400),
         operation: Duration::from_secs(2),
-        wait: Duration::from_millis(10),
-        ..Limits::default()
+        ..limits()
     }
 }
 
@@ -113,12 +131,20 @@ impl Stage {
     }
 
     pub(crate) async fn with(mode: Mode, settings: Settings) -> Self {
+        Self::process(Self::tyk_of(mode).await, mode, settings)
+    }
+
+    /// A process that soon gives a request up.
+    pub(crate) async fn impatient(mode: Mode) -> Self {
+        Self::process_within(Self::tyk_of(mode).await, mode, settings(), impatient())
+    }
+
+    async fn tyk_of(mode: Mode) -> Arc<Running> {
         let double = match mode {
             Mode::OpenSource => Double::gateway(),
             Mode::Dashboard => Double::dashboard(),
         };
-        let tyk = double.secret(SECRET).org("org1").start().await.unwrap();
-        Self::process(Arc::new(tyk), mode, settings)
+        Arc::new(double.secret(SECRET).org("org1").start().await.unwrap())
     }
 
     /// A new process before the same Tyk.
@@ -127,11 +153,15 @@ impl Stage {
     }
 
     pub(crate) fn process(tyk: Arc<Running>, mode: Mode, settings: Settings) -> Self {
+        Self::process_within(tyk, mode, settings, limits())
+    }
+
+    fn process_within(tyk: Arc<Running>, mode: Mode, settings: Settings, limits: Limits) -> Self {
         let leads = Arc::new(AtomicBool::new(true));
         let lease = Arc::clone(&leads);
         let may_write: MayWrite = Arc::new(move || lease.load(Ordering::SeqCst));
         let given = Arc::new(Given {
-            pools: Pools::new(None, limits()).unwrap(),
+            pools: Pools::new(None, limits).unwrap(),
             may_write: Arc::clone(&may_write),
             meter: settings.meter.clone(),
             credential: Mutex::new(SECRET.to_owned()),
@@ -182,9 +212,12 @@ impl Stage {
     }
 
     pub(crate) async fn submit(&self, job: Job) -> Done {
-        tokio::time::timeout(Duration::from_secs(60), self.actors.submit(&self.connection, job))
-            .await
-            .expect("a job is answered within a minute")
+        tokio::time::timeout(
+            Duration::from_secs(120),
+            self.actors.submit(&self.connection, job),
+        )
+        .await
+        .expect("a job is answered within two minutes")
     }
 
     /// Hands it in and expects that everything stands.
@@ -195,7 +228,7 @@ impl Stage {
     }
 
     pub(crate) async fn eventually(&self, what: &str, holds: impl Fn() -> bool) {
-        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        let until = tokio::time::Instant::now() + Duration::from_secs(120);
         while !holds() {
             assert!(
                 tokio::time::Instant::now() < until,

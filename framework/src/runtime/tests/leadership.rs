@@ -31,10 +31,15 @@ fn lease_client(server: &ApiServer, user: &'static str) -> LeaseClient {
 }
 
 fn compete(server: &ApiServer, user: &'static str) -> Leadership {
+    compete_for(server, user, 5, Duration::from_millis(3_500))
+}
+
+/// For a lease of so many seconds, renewed each second.
+fn compete_for(server: &ApiServer, user: &'static str, duration: u64, fence: Duration) -> Leadership {
     let config = LeaseConfig {
-        duration: 5,
-        grace: 4,
-        fence: Duration::from_millis(3_500),
+        duration,
+        grace: duration - 1,
+        fence,
         ..LeaseConfig::new("default", "lease", user, "test")
     };
     Leadership::start(config, lease_client(server, user), &Metrics::default())
@@ -42,7 +47,7 @@ fn compete(server: &ApiServer, user: &'static str) -> Leadership {
 
 /// Waits for `wanted`, and all the while checks that no two lead at once.
 async fn until_one_leads(what: &str, all: &[&Leadership], wanted: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !wanted() {
         let leaders = all.iter().filter(|l| l.is_leader()).count();
         assert!(leaders <= 1, "{leaders} leaders at once");
@@ -54,12 +59,14 @@ async fn until_one_leads(what: &str, all: &[&Leadership], wanted: impl Fn() -> b
 #[tokio::test]
 async fn one_leads_and_a_released_lease_is_taken_over() {
     let server = ApiServer::new();
-    let a = compete(&server, "a");
+    // (a lease that a machine which stands still for some seconds does not lose)
+    let compete = |user| compete_for(&server, user, 30, Duration::from_secs(25));
+    let a = compete("a");
     let mut changed = a.changed();
     until_one_leads("a leads", &[&a], || a.is_leader()).await;
     assert!(*changed.borrow_and_update());
     assert!(a.deadline().is_some_and(|d| d > Instant::now()));
-    let b = compete(&server, "b");
+    let b = compete("b");
     // steady: over several renewals nobody else leads and the fence never closes
     let steady = Instant::now() + Duration::from_secs(4);
     while Instant::now() < steady {

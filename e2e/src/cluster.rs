@@ -12,7 +12,10 @@ use futures::FutureExt as _;
 use futures::TryStreamExt as _;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Service, ServiceAccount};
-use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionSpec,
+};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Config};
@@ -437,19 +440,41 @@ impl Cluster {
         .await
     }
 
-    /// Waits until every CRD is served.
+    /// Waits until every CRD is served: its condition says that it will be, discovery and the handler of its objects
+    /// follow a moment later.
     ///
     /// # Errors
     /// When one is not, in time.
     pub fn established(&self) -> Result<()> {
-        self.kubectl([
-            "wait",
-            "--for=condition=Established",
-            "crd",
-            "--all",
-            "--timeout=60s",
-        ])
-        .map(|_| ())
+        // A client belongs to the runtime that made it, and who asks may have one or none.
+        let ask = || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .at("start", "a runtime")?;
+            runtime.block_on(self.all_served())
+        };
+        std::thread::scope(|scope| scope.spawn(ask).join())
+            .unwrap_or_else(|_| Err(Error::other("asking for CRDs panicked")))
+    }
+
+    async fn all_served(&self) -> Result<()> {
+        let client = self.client().await?;
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        wait::eventually("every CRD is served", PATIENCE, || async {
+            for crd in crds
+                .list(&ListParams::default())
+                .await
+                .map_err(|e| e.to_string())?
+            {
+                // One on its way out is served no more.
+                if crd.metadata.deletion_timestamp.is_none() {
+                    served(&client, &crd.spec).await?;
+                }
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until a workload's rollout is complete.
@@ -459,7 +484,7 @@ impl Cluster {
     pub async fn rollout(&'static self, namespace: &str, workload: &str) -> Result<()> {
         let (namespace, workload) = (namespace.to_owned(), workload.to_owned());
         blocking(move || {
-            let args = ["-n", &namespace, "rollout", "status", &workload, "--timeout=120s"];
+            let args = ["-n", &namespace, "rollout", "status", &workload, "--timeout=300s"];
             self.kubectl(args).map(|_| ()).map_err(|e| {
                 let pods = self
                     .kubectl(["-n", &namespace, "get", "pods", "-o", "wide"])
@@ -545,7 +570,7 @@ impl Cluster {
                     "wait",
                     "--for=condition=Ready",
                     "pod/courier",
-                    "--timeout=120s",
+                    "--timeout=300s",
                 ])?;
                 Ok::<_, Error>(name)
             })
@@ -665,6 +690,24 @@ impl Cluster {
             Backend::Existing => Ok(()),
         }
     }
+}
+
+/// Whether each version of a CRD is in discovery and its objects can be listed.
+async fn served(client: &Client, crd: &CustomResourceDefinitionSpec) -> Result<(), String> {
+    let (group, plural) = (&crd.group, &crd.names.plural);
+    for version in crd.versions.iter().filter(|version| version.served) {
+        let version = format!("{group}/{}", version.name);
+        let why = |e: String| format!("{plural}.{version}: {e}");
+        let found = client.list_api_group_resources(&version).await;
+        let found = found.map_err(|e| why(e.to_string()))?;
+        if !found.resources.iter().any(|resource| resource.name == *plural) {
+            return Err(why("not in discovery".to_owned()));
+        }
+        let list = http::Request::get(format!("/apis/{version}/{plural}?limit=1")).body(Vec::new());
+        let list = list.map_err(|e| why(e.to_string()))?;
+        client.request_text(list).await.map_err(|e| why(e.to_string()))?;
+    }
+    Ok(())
 }
 
 fn copy_logs(from: &Path, to: &Path) {

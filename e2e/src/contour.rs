@@ -48,7 +48,7 @@ pub async fn install(cluster: &'static Cluster) -> Result<IpAddr> {
             cluster.rollout(NAMESPACE, "deploy/contour").await?;
             cluster.rollout(NAMESPACE, "deploy/envoy").await?;
             let gateway = format!("gateway/{GATEWAY}");
-            let wait = ["wait", "--for=condition=Programmed", &gateway, "--timeout=60s"];
+            let wait = ["wait", "--for=condition=Programmed", &gateway, "--timeout=180s"];
             cluster.kubectl(["-n", NAMESPACE].into_iter().chain(wait))?;
             Ok(())
         })

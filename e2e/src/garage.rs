@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::net::Answer;
 use crate::node::random_token;
 use crate::s3::{self, Key};
 use crate::tools::{PATIENCE, Part, Tools};
-use crate::{image, sh, wait};
+use crate::{image, sh};
 
 /// Region of the S3 API.
 pub const REGION: &str = "garage";
@@ -192,7 +192,7 @@ impl Garage {
         cluster.rollout(namespace, &format!("deploy/{name}")).await?;
         let ip = cluster.cluster_ip(namespace, name).await?;
         let place = Place::Cluster { cluster, ip };
-        let garage = Self {
+        let mut garage = Self {
             place,
             name: name.to_owned(),
             namespace: namespace.to_owned(),
@@ -208,37 +208,47 @@ impl Garage {
     /// When it cannot be built or does not get ready; with the end of its log.
     pub async fn local(root_domain: &str) -> Result<Self> {
         let program = crate::cluster::blocking(|| Tools::open()?.program(Part::Garage, "garage")).await?;
-        let token = random_token()?;
-        let dir = std::env::temp_dir().join(format!("routewright-garage-{}", random_token()?));
-        fs::create_dir_all(&dir).at("create", &dir)?;
-        let ports = Ports {
-            rpc: free_port()?,
-            s3: free_port()?,
-            web: free_port()?,
-            admin: free_port()?,
-        };
-        let file = dir.join("garage.toml");
-        fs::write(
-            &file,
-            config(&dir.display().to_string(), root_domain, "127.0.0.1", ports),
-        )
-        .at("write", &file)?;
-        let child = start_local(&program, &dir, &token)?;
-        let garage = Self {
-            place: Place::Local {
-                child,
-                dir: dir.clone(),
-                ports,
-            },
-            name: "local".to_owned(),
-            namespace: String::new(),
-            token,
-        };
-        garage.healthy().await.map_err(|e| {
-            let log = fs::read_to_string(dir.join("garage.log")).unwrap_or_default();
-            Error::other(format!("{e}\n{}", sh::tail(&log, 15)))
-        })?;
-        Ok(garage)
+        // Another process may take a port that was free before Garage does: then it ends, and others are tried.
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let token = random_token()?;
+            let dir = std::env::temp_dir().join(format!("routewright-garage-{}", random_token()?));
+            fs::create_dir_all(&dir).at("create", &dir)?;
+            let ports = free_ports()?;
+            let file = dir.join("garage.toml");
+            fs::write(
+                &file,
+                config(&dir.display().to_string(), root_domain, "127.0.0.1", ports),
+            )
+            .at("write", &file)?;
+            let child = start_local(&program, &dir, &token)?;
+            let mut garage = Self {
+                place: Place::Local {
+                    child,
+                    dir: dir.clone(),
+                    ports,
+                },
+                name: "local".to_owned(),
+                namespace: String::new(),
+                token,
+            };
+            let Err(e) = garage.healthy().await else {
+                return Ok(garage);
+            };
+            if attempts == 5 || !garage.ended() {
+                let log = fs::read_to_string(dir.join("garage.log")).unwrap_or_default();
+                return Err(Error::other(format!("{e}\n{}", sh::tail(&log, 15))));
+            }
+        }
+    }
+
+    /// Whether it was a process and is none any more.
+    fn ended(&mut self) -> bool {
+        match &mut self.place {
+            Place::Cluster { .. } => false,
+            Place::Local { child, .. } => child.try_wait().is_ok_and(|status| status.is_some()),
+        }
     }
 
     /// The admin token.
@@ -262,15 +272,27 @@ impl Garage {
         }
     }
 
-    async fn healthy(&self) -> Result<()> {
-        wait::eventually("Garage healthy", PATIENCE, || async {
-            match self.http(ADMIN, "GET", "/health", &[], Vec::new()).await {
-                Ok(a) if a.status == 200 => Ok(()),
-                Ok(a) => Err(format!("{} {}", a.status, a.text())),
-                Err(e) => Err(e.to_string()),
+    /// Waits until it answers; fails at once when it was a process and has ended.
+    async fn healthy(&mut self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let last = match self.http(ADMIN, "GET", "/health", &[], Vec::new()).await {
+                Ok(a) if a.status == 200 => return Ok(()),
+                Ok(a) => format!("{} {}", a.status, a.text()),
+                Err(e) => e.to_string(),
+            };
+            if self.ended() {
+                return Err(Error::other(format!("Garage has ended: {last}")));
             }
-        })
-        .await
+            if Instant::now() > end {
+                return Err(Error::Timeout {
+                    what: "Garage healthy".to_owned(),
+                    limit: PATIENCE,
+                    last,
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn http(
@@ -439,9 +461,19 @@ fn start_local(program: &Path, dir: &Path, token: &str) -> Result<Child> {
         .at("start", program)
 }
 
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").at("listen on", "127.0.0.1")?;
-    Ok(listener.local_addr().at("listen on", "127.0.0.1")?.port())
+/// Four ports that nobody has; held until all are known, so that they differ.
+fn free_ports() -> Result<Ports> {
+    let free = || TcpListener::bind("127.0.0.1:0").at("listen on", "127.0.0.1");
+    let port = |listener: &TcpListener| -> Result<u16> {
+        Ok(listener.local_addr().at("listen on", "127.0.0.1")?.port())
+    };
+    let (rpc, s3, web, admin) = (free()?, free()?, free()?, free()?);
+    Ok(Ports {
+        rpc: port(&rpc)?,
+        s3: port(&s3)?,
+        web: port(&web)?,
+        admin: port(&admin)?,
+    })
 }
 
 impl Drop for Garage {
@@ -455,4 +487,4 @@ impl Drop for Garage {
 }
 
 /// How long a page may take to come through a gateway after its route is ready.
-pub const PAGE: Duration = Duration::from_secs(30);
+pub const PAGE: Duration = Duration::from_secs(90);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -172,7 +173,10 @@ impl Image {
         let index = json!({
             "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries,
         });
-        let partial = archive.with_extension(format!("part{}", std::process::id()));
+        // Scenarios side by side make the same archive: each writes a file of its own, and the last one stays.
+        static WRITES: AtomicUsize = AtomicUsize::new(0);
+        let n = WRITES.fetch_add(1, Ordering::Relaxed);
+        let partial = archive.with_extension(format!("part{}-{n}", std::process::id()));
         let file = fs::File::create(&partial).at("create", &partial)?;
         let mut tar = tar::Builder::new(std::io::BufWriter::new(file));
         let mut add =

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, PostParams};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -138,7 +139,7 @@ impl Operator {
         blocking(move || {
             let mut c = cluster.helm_command(["upgrade", "--install", RELEASE])?;
             c.arg(chart())
-                .args(["-n", &ns, "--wait", "--timeout", "120s", "-f"])
+                .args(["-n", &ns, "--wait", "--timeout", "300s", "-f"])
                 .arg(&file);
             sh::run(c).map(|_| ()).map_err(|e| {
                 let pods = cluster
@@ -558,6 +559,7 @@ async fn render(cluster: &'static Cluster, ns: &str, values: &Value, binary: Pat
     let (deployment, rest) = split(&rendered)?;
     let rest_text = rest.join("\n---\n");
     blocking(move || cluster.apply(&rest_text)).await?;
+    in_force(cluster, ns, &rest).await?;
     let (args, env) = command_line(&deployment, ns)?;
     let kubeconfig = cluster.kubeconfig_as(ns, RELEASE).await?;
     let log = cluster.own_node()?.state().join("log").join(format!("{ns}.log"));
@@ -587,6 +589,71 @@ fn split(rendered: &str) -> Result<(Deployment, Vec<String>)> {
     }
     let deployment = deployment.ok_or_else(|| Error::other("the chart renders no Deployment"))?;
     Ok((deployment, rest))
+}
+
+/// Waits until the API server grants what these objects say: it hears of its own rules through a watch, and a process is
+/// there sooner than a Pod. One right of each binding is asked for, since a role becomes known as a whole.
+async fn in_force(cluster: &'static Cluster, ns: &str, objects: &[String]) -> Result<()> {
+    let parsed = objects.iter().map(|text| serde_saphyr::from_str::<Value>(text));
+    let parsed = parsed.collect::<std::result::Result<Vec<_>, _>>();
+    let asked = asked(
+        ns,
+        &parsed.map_err(|e| Error::other(format!("the chart's objects: {e}")))?,
+    );
+    let api: Api<SubjectAccessReview> = Api::all(cluster.client().await?);
+    wait::eventually("the rights of the release are in force", PATIENCE, || async {
+        for review in &asked {
+            let answer = api.create(&PostParams::default(), review).await;
+            let status = answer.map_err(|e| e.to_string())?.status;
+            if !status.is_some_and(|status| status.allowed) {
+                return Err(format!("{:?}", review.spec.resource_attributes));
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// For each binding of the release's account a question about one right that its role gives.
+fn asked(ns: &str, objects: &[Value]) -> Vec<SubjectAccessReview> {
+    let text = |value: &Value, pointer: &str| {
+        let found = value.pointer(pointer).and_then(Value::as_str);
+        found.map(str::to_owned).unwrap_or_default()
+    };
+    let bindings = objects
+        .iter()
+        .filter(|o| matches!(text(o, "/kind").as_str(), "RoleBinding" | "ClusterRoleBinding"))
+        .filter(|o| text(o, "/subjects/0/name") == RELEASE);
+    let questions = bindings.filter_map(|binding| {
+        let namespace = text(binding, "/metadata/namespace");
+        let role = objects.iter().find(|role| {
+            text(role, "/kind") == text(binding, "/roleRef/kind")
+                && text(role, "/metadata/name") == text(binding, "/roleRef/name")
+                && text(role, "/metadata/namespace") == namespace
+        })?;
+        let rule = role.pointer("/rules/0")?;
+        let whole = text(rule, "/resources/0");
+        let (resource, subresource) = whole.split_once('/').unwrap_or((&whole, ""));
+        let attributes = ResourceAttributes {
+            namespace: Some(namespace),
+            verb: Some(text(rule, "/verbs/0")),
+            group: Some(text(rule, "/apiGroups/0")),
+            resource: Some(resource.to_owned()),
+            subresource: Some(subresource.to_owned()),
+            name: Some(text(rule, "/resourceNames/0")),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{ns}:{RELEASE}")),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        Some(SubjectAccessReview {
+            spec,
+            ..SubjectAccessReview::default()
+        })
+    });
+    questions.collect()
 }
 
 type CommandLine = (Vec<String>, BTreeMap<String, String>);
@@ -685,6 +752,50 @@ mod tests {
                 ("A".to_owned(), "b".to_owned()),
                 ("NS".to_owned(), "ns1".to_owned())
             ]
+        );
+    }
+
+    #[test]
+    fn each_binding_of_the_account_is_asked_for_by_a_right_of_its_role() {
+        let object = |kind: &str, namespace: &str, more: Value| {
+            let mut object = json!({"kind": kind, "metadata": {"name": "rw", "namespace": namespace}});
+            merge(&mut object, &more);
+            object
+        };
+        let rules = |resource: &str| json!({"rules": [{"apiGroups": ["g"], "resources": [resource], "verbs": ["list"]}]});
+        let binds = |kind: &str| json!({"roleRef": {"kind": kind, "name": "rw"}, "subjects": [{"kind": "ServiceAccount", "name": RELEASE}]});
+        // Given a role in each of two namespaces, a wide one, and a binding of somebody else's
+        let mut other = object("ClusterRoleBinding", "", binds("ClusterRole"));
+        other["subjects"][0]["name"] = json!("another");
+        let objects = [
+            object("Role", "a", rules("things")),
+            object("Role", "b", rules("things/status")),
+            object("ClusterRole", "", rules("wide")),
+            object("RoleBinding", "a", binds("Role")),
+            object("RoleBinding", "b", binds("Role")),
+            object("ClusterRoleBinding", "", binds("ClusterRole")),
+            other,
+        ];
+        // Then each binding is one question
+        let found: Vec<_> = asked("ns1", &objects)
+            .into_iter()
+            .map(|review| {
+                assert_eq!(
+                    review.spec.user.as_deref(),
+                    Some("system:serviceaccount:ns1:routewright")
+                );
+                let asked = review.spec.resource_attributes.unwrap();
+                (
+                    asked.namespace.unwrap(),
+                    asked.resource.unwrap(),
+                    asked.subresource.unwrap(),
+                )
+            })
+            .collect();
+        let wanted = [("a", "things", ""), ("b", "things", "status"), ("", "wide", "")];
+        assert_eq!(
+            found,
+            wanted.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()))
         );
     }
 

@@ -214,7 +214,7 @@ impl Process {
     pub fn freeze(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let what = format!("standstill of process {}", self.pid);
-        wait_for(&what, Duration::from_secs(10), Duration::from_millis(1), || {
+        wait_for(&what, Duration::from_secs(60), Duration::from_millis(1), || {
             if !self.alive() {
                 // What has ended does not answer either; who asks for its signals will be told.
                 return Ok(());

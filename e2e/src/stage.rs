@@ -196,6 +196,35 @@ impl Stage {
         value(self.api(kind).patch_status(name, &params, &patch).await?)
     }
 
+    /// Waits until the API server keeps, or drops, this of an object's status: it hears of a changed CRD through a watch.
+    /// Nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub async fn schema_is(
+        &self,
+        kind: &str,
+        name: &str,
+        status: Value,
+        pointer: &str,
+        keeps: bool,
+    ) -> Result<()> {
+        let params = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(json!({"status": status}));
+        wait::eventually(&format!("{kind}{pointer} kept: {keeps}"), SOON, || async {
+            let tried = self.api(kind).patch_status(name, &params, &patch).await;
+            let tried = value(tried.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+            match tried.pointer(pointer).is_some() == keeps {
+                true => Ok(()),
+                false => Err(short(&tried)),
+            }
+        })
+        .await
+    }
+
     /// Merge patch of an object's status as it was at a resourceVersion; false when it is another one now.
     ///
     /// # Errors
@@ -606,22 +635,18 @@ pub async fn restart(operator: &mut Operator) -> Result<()> {
 /// # Errors
 /// [`Error::Timeout`].
 pub async fn looked(operator: &Operator) -> Result<()> {
-    wait::eventually(
-        "both controllers have looked at every bucket",
-        Duration::from_secs(60),
-        || async {
-            let text = operator.metrics().await.map_err(|e| e.to_string())?;
-            let done = ["ingress-exposure", "httproute-exposure"].iter().all(|c| {
-                [
-                    format!("routewright_controller_state{{controller=\"{c}\",state=\"Running\"}} 1"),
-                    format!("workqueue_depth{{name=\"{c}\",controller=\"{c}\"}} 0"),
-                    format!("controller_runtime_active_workers{{controller=\"{c}\"}} 0"),
-                ]
-                .iter()
-                .all(|wanted| text.lines().any(|line| line == wanted))
-            });
-            if done { Ok(()) } else { Err(text) }
-        },
-    )
+    wait::eventually("both controllers have looked at every bucket", SOON, || async {
+        let text = operator.metrics().await.map_err(|e| e.to_string())?;
+        let done = ["ingress-exposure", "httproute-exposure"].iter().all(|c| {
+            [
+                format!("routewright_controller_state{{controller=\"{c}\",state=\"Running\"}} 1"),
+                format!("workqueue_depth{{name=\"{c}\",controller=\"{c}\"}} 0"),
+                format!("controller_runtime_active_workers{{controller=\"{c}\"}} 0"),
+            ]
+            .iter()
+            .all(|wanted| text.lines().any(|line| line == wanted))
+        });
+        if done { Ok(()) } else { Err(text) }
+    })
     .await
 }

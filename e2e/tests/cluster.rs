@@ -107,7 +107,7 @@ async fn the_audit_log_counts_what_a_service_account_asks() {
         ))?;
         let api: Api<ConfigMap> = Api::namespaced(s.cluster.client_as(s.ns(), "op").await?, s.ns());
         // (the API server hears of its own rules through a watch)
-        wait::eventually("the account has its rights", Duration::from_secs(10), || async {
+        wait::eventually("the account has its rights", Duration::from_secs(60), || async {
             api.list(&Default::default()).await.map(drop).map_err(|e| e.to_string())
         })
         .await?;

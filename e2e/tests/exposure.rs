@@ -74,7 +74,7 @@ fn exposed(s: &Scenario, name: &str) -> Result<()> {
         "wait",
         "--for=condition=WebsiteExposed",
         &bucket,
-        "--timeout=60s",
+        "--timeout=180s",
     ];
     s.cluster.kubectl(wait).map(|_| ()).map_err(|e| {
         let object = s.cluster.kubectl(["-n", s.ns(), "get", &bucket, "-o", "yaml"]);

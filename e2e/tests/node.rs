@@ -16,7 +16,7 @@ use routewright_e2e::sh::{self, Process, wait_for};
 use routewright_e2e::tools::Tools;
 use rustix::process::Signal;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const EVERY: Duration = Duration::from_millis(50);
 
 fn name(what: &str) -> String {

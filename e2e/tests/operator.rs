@@ -44,7 +44,7 @@ async fn it_runs_as_a_pod_from_its_chart_and_can_be_upgraded() {
         // When the toggle is switched off, then the rights go with it
         operator.upgrade(json!({"watchNamespaces": [s.ns()]})).await?;
         // (the API server hears of its own rules through a watch)
-        let patience = Duration::from_secs(10);
+        let patience = Duration::from_secs(60);
         wait::eventually("the right is gone", patience, || async {
             may(s.ns()).map_or(Ok(()), Err)
         })

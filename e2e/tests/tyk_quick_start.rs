@@ -67,7 +67,7 @@ async fn given(s: &Scenario) -> Result<()> {
             "wait",
             "--for=condition=Ready",
             pod,
-            "--timeout=120s",
+            "--timeout=300s",
         ];
         cluster.kubectl(words)?;
     }
@@ -124,8 +124,15 @@ async fn the_tyk_quick_start_leads_from_a_tyk_to_a_served_route_and_says_what_it
         .await?;
         // When what was made is taken away, then Tyk serves nothing of it and nothing of the release is left
         reader::follow(s.cluster, &folder, away).await?;
-        let answer = s.cluster.fetch(HOST, address, 8080, "/orders").await?;
-        assert_eq!(answer.status, 404, "{}", answer.text());
+        wait::eventually("404 of Tyk", PATIENCE, || async {
+            let answer = s.cluster.fetch(HOST, address, 8080, "/orders").await;
+            let answer = answer.map_err(|e| e.to_string())?;
+            match answer.status {
+                404 => Ok(()),
+                status => Err(format!("{status} {}", answer.text())),
+            }
+        })
+        .await?;
         let left = ["get", "clusterrole,clusterrolebinding,gatewayclass", "-o", "name"];
         let left = s.cluster.kubectl(left)?;
         assert!(

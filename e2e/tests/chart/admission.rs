@@ -49,9 +49,10 @@ async fn create(api: &Api<DynamicObject>, name: &str, spec: &Value) -> Option<St
     }
 }
 
-/// A policy is in force about a second after it was made; until a bucket is refused that it must refuse.
+/// A policy is in force about a second after it was made, the rules of a changed CRD a moment after; until a bucket is
+/// refused that they must refuse.
 async fn in_force(api: &Api<DynamicObject>, spec: &Value, words: &str) -> Result<()> {
-    wait::eventually("the policy is in force", SOON, || async {
+    wait::eventually("the rules are in force", SOON, || async {
         let params = PostParams {
             dry_run: true,
             ..PostParams::default()
@@ -293,6 +294,7 @@ async fn what_became_invalid_can_still_be_finished() {
         }
         // When the rules come: the CRDs of this product, the policy, guards
         apply_crds(&s, &crds(|_| {}))?;
+        in_force(&api, &old[2].1, "exactly one").await?;
         let release = Release::new(s.cluster, "strict", s.ns())?;
         release
             .install(quiet(

@@ -79,7 +79,7 @@ async fn upgrade_and_rollback_write_nothing_but_the_crds() {
         assert_eq!(image(&release)?, "routewright.test/routewright:next");
         unchanged(&stage, &child, &bucket).await?;
         release
-            .helm(&["rollback", &release.name, "1", "--wait", "--timeout", "120s"])
+            .helm(&["rollback", &release.name, "1", "--wait", "--timeout", "300s"])
             .await?;
         assert!(!has_next(s.cluster)?);
         assert_eq!(image(&release)?, "routewright.test/routewright:dev");
@@ -177,6 +177,10 @@ async fn a_newer_and_an_older_crd_do_not_stop_the_operator() {
         assert_eq!(bucket["status"]["websiteExposure"]["name"], "new-website");
         // When the CRDs become those of an earlier version under it
         apply_crds(&s, &older())?;
+        let exposure = json!({"websiteExposure": {"type": "Ingress", "name": "x"}});
+        stage
+            .schema_is("GarageBucket", "new", exposure, "/status/websiteExposure", false)
+            .await?;
         stage
             .bucket("old", &Kind::Ingress.exposure(&[], json!({})))
             .await?;
@@ -380,7 +384,7 @@ async fn uninstall_leaves_nothing_stuck() {
         .await?;
         garage.bucket_id(&last).await?;
         // And the tenant's namespace can go
-        cluster.kubectl(["delete", "namespace", home.name(), "--timeout=60s"]).map(drop)
+        cluster.kubectl(["delete", "namespace", home.name(), "--timeout=300s"]).map(drop)
     })
     .await;
 }

@@ -20,7 +20,7 @@ pub(crate) const CRDS: [&str; 3] = [
     "garagereferencegrants.garage.rajsingh.info",
 ];
 /// What should take some seconds, on a machine that does much else.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(180);
 
 /// How long nothing may be written for the writes to be over.
 const CALM: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ impl Release {
         std::fs::write(&file, values.to_string()).map_err(|e| Error::other(e.to_string()))?;
         let (tag, values) = (self.tag, file.display());
         let set = format!("image.repository={REPOSITORY},image.tag={tag},image.pullPolicy=Never");
-        let words = format!("-n {} --timeout 120s --set {set} -f {values}", self.ns);
+        let words = format!("-n {} --timeout 300s --set {set} -f {values}", self.ns);
         Ok(words.split(' ').map(str::to_owned).collect())
     }
 
@@ -124,7 +124,7 @@ impl Release {
 
     /// `helm uninstall`, hooks included.
     pub(crate) async fn uninstall(&self) -> Result<()> {
-        self.uninstall_within("60s").await
+        self.uninstall_within("300s").await
     }
 
     /// The same with another patience.

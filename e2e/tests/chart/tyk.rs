@@ -80,7 +80,7 @@ fn scale(cluster: &Cluster, ns: &str, replicas: u8) -> Result<()> {
     let replicas = format!("--replicas={replicas}");
     let deployment = format!("deploy/{NAME}");
     cluster.kubectl(["-n", ns, "scale", &deployment, &replicas])?;
-    let wait = ["-n", ns, "rollout", "status", &deployment, "--timeout=60s"];
+    let wait = ["-n", ns, "rollout", "status", &deployment, "--timeout=300s"];
     cluster.kubectl(wait).map(drop)
 }
 
@@ -134,7 +134,7 @@ async fn what_was_made_in_tyk_goes_with_the_release() {
         served(&stage, &tyk).await?;
         // When it is removed while Tyk is away, then Helm says so with the Job's words, and yet nothing is held
         scale(cluster, home.name(), 0)?;
-        let failed = release.uninstall_within("180s").await.unwrap_err().to_string();
+        let failed = release.uninstall_within("300s").await.unwrap_err().to_string();
         assert!(failed.contains("left in Tyk: gwapi-"), "{failed}");
         assert!(failed.contains("of HTTPRoute"), "{failed}");
         free(&stage, &class).await?;
@@ -145,7 +145,7 @@ async fn what_was_made_in_tyk_goes_with_the_release() {
         assert!(log.contains("left in Tyk: gwapi-"), "{log}");
         // When Tyk is back and it is removed again, then nothing is left
         scale(cluster, home.name(), 1)?;
-        release.uninstall_within("180s").await?;
+        release.uninstall_within("300s").await?;
         // The stand-in holds its APIs in memory, so they went with its Pod; what counts is that the release is gone
         documents(&tyk, 0).await?;
         let route = stage.there("HTTPRoute", "site").await?;

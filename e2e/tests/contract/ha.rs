@@ -146,16 +146,28 @@ async fn whatever_happens_to_the_leader_the_other_one_goes_on_and_nobody_writes_
                     follower,
                     addresses,
                 } = pair(&s, &operator).await?;
-                let leading = says(&operator, addresses[&leader], &["leader: true", "readyz: ok"]).await?;
-                let following = says(
+                let followed = addresses[&follower];
+                says(
                     &operator,
-                    addresses[&follower],
+                    followed,
                     &["leader: false", "WaitingForLease", "readyz: ok"],
                 )
                 .await?;
-                assert!(caches(&leading).len() >= 4, "{leading}");
-                assert_eq!(caches(&following), caches(&leading));
-                assert!(!following.contains("syncing"), "{following}");
+                wait::eventually("the follower is warm", TAKEOVER, || async {
+                    let parts = ["leader: true", "readyz: ok"];
+                    let leading = says(&operator, addresses[&leader], &parts).await;
+                    let following = operator.probe_pod(followed, "/readyz?verbose").await;
+                    let (leading, following) = (
+                        leading.map_err(|e| e.to_string())?,
+                        following.map_err(|e| e.to_string())?,
+                    );
+                    let same = caches(&following) == caches(&leading) && caches(&leading).len() >= 4;
+                    match same && !following.contains("syncing") {
+                        true => Ok(()),
+                        false => Err(format!("{leading}\n{following}")),
+                    }
+                })
+                .await?;
 
                 // When the leader is struck, and an object is edited meanwhile
                 let mark = stage.mark()?;
@@ -200,8 +212,9 @@ async fn whatever_happens_to_the_leader_the_other_one_goes_on_and_nobody_writes_
                     Blow::Frozen => {
                         edited("site-website", format!("again-{round}")).await?;
                         // On a slow machine its liveness probe may have ended it before.
+                        let thawed = process.thaw();
                         if process.alive() {
-                            process.thaw()?;
+                            thawed?;
                         }
                     }
                     Blow::Cut => {

@@ -106,6 +106,14 @@ async fn a_follower_takes_over_and_who_was_paused_does_not_write() {
                 }
             })
             .await?;
+            // (a line is logged when the answer is there, which the audit log does not wait for)
+            wait::eventually("the new leader says both", TAKEOVER, || async {
+                match written(&follower.logs().map_err(|e| e.to_string())?) {
+                    0 | 1 => Err("fewer".to_owned()),
+                    _ => Ok(()),
+                }
+            })
+            .await?;
             assert_eq!(written(&leader.logs()?), before, "the old leader wrote");
             assert_eq!(written(&follower.logs()?), 2);
             // When the one that leads is killed, then the old one leads again and goes on

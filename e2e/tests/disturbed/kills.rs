@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use routewright_e2e::audit::AuditLog;
 use routewright_e2e::operator::Operator;
 use routewright_e2e::sh::say;
-use routewright_e2e::stage::{Kind, Stage, both, exposed, looked, tally};
+use routewright_e2e::stage::{Kind, SOON, Stage, both, exposed, looked, tally};
 use routewright_e2e::{Result, Scenario, scenario, wait};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl Life<'_> {
     async fn end(&self, step: Step) -> Result<Value> {
         let (kind, _) = self.wanted(step);
         let child = format!("{}-website", self.bucket);
-        wait::eventually("the end of the step", Duration::from_secs(60), || async {
+        wait::eventually("the end of the step", SOON, || async {
             let bucket = self
                 .stage
                 .there("GarageBucket", &self.bucket)
@@ -171,7 +171,7 @@ async fn a_kill_between_any_two_writes_ends_the_same() {
 }
 
 async fn looked_if_any(operator: &Operator) -> Result<()> {
-    wait::eventually("both run", Duration::from_secs(30), || async {
+    wait::eventually("both run", SOON, || async {
         let text = operator
             .probe("/readyz?verbose")
             .await
@@ -234,7 +234,7 @@ async fn sweep(
             let mark = stage.mark()?;
             let (watch, pid) = (log.clone(), operator.pid()?);
             let killer = tokio::task::spawn_blocking(move || {
-                let seen = writes(&watch, mark, &user, n, Duration::from_secs(10));
+                let seen = writes(&watch, mark, &user, n, Duration::from_secs(30));
                 let killed = pid.signal(rustix::process::Signal::KILL);
                 (seen, killed)
             });
@@ -255,7 +255,7 @@ async fn sweep(
                     reached = false;
                 }
             }
-            pid.wait_gone(Duration::from_secs(10))?;
+            pid.wait_gone(SOON)?;
             operator.restart()?;
             operator.ready().await?;
             // Then the end is the same

@@ -43,7 +43,8 @@ async fn served(s: &Scenario, stage: &Stage) -> Result<()> {
                 .then_some(())
         })
         .await?;
-    s.cluster.kubectl(["get", "httproutes", "-A"]).map(|_| ())
+    // Discovery and the handler of the objects follow the condition a moment later.
+    s.cluster.established()
 }
 
 /// Serves routes, whatever an earlier scenario has left.
@@ -94,7 +95,8 @@ async fn the_gateway_api_comes_after_the_start_and_goes_again() {
             stage.apply(crd.clone()).await?;
             served(&s, &stage).await?;
             let established = begun.elapsed();
-            // Then the route appears in seconds, and the condition flips, without a restart
+            // Then the route appears, before a look at what is served would be due, and the condition flips, without a
+            // restart (how long it takes of the operator's own time is shown with the in-process API server)
             stage.there("HTTPRoute", "site-website").await?;
             let took = begun.elapsed();
             say(format!(
@@ -102,7 +104,7 @@ async fn the_gateway_api_comes_after_the_start_and_goes_again() {
                 established.as_millis(),
                 took.as_millis()
             ));
-            assert!(took < Duration::from_secs(5), "{took:?}");
+            assert!(took < Duration::from_secs(20), "{took:?}");
             stage.reason("site", "NotReady").await?;
             stage.accept("site-website").await?;
             stage.reason("site", "Exposed").await?;
@@ -180,7 +182,9 @@ async fn the_gateway_api_comes_after_the_start_and_goes_again() {
                 }
             })
             .await?;
-            let since = stage.everything(&operator, mark)?;
+            let mut since = stage.everything(&operator, mark)?;
+            // The lease is renewed as long as it takes.
+            since.retain(|r| r.resource != "leases");
             say(format!("requests since the removal: {:?}", tally(&since)));
             assert!(since.len() < 60, "{:?}", tally(&since));
             let bucket = stage.there("GarageBucket", "other").await?;
@@ -283,7 +287,19 @@ async fn an_older_bucket_crd_costs_a_field_and_not_the_condition() {
                 let fields = status["websiteExposure"]["properties"].as_object_mut().unwrap();
                 assert!(fields.remove("addresses").is_some());
             }
+            let known = async |keeps: bool| {
+                let exposure = json!({"type": "Ingress", "name": "x", "addresses": ["192.0.2.9"]});
+                let (status, place) = (
+                    json!({"websiteExposure": exposure}),
+                    "/status/websiteExposure/addresses",
+                );
+                stage
+                    .schema_is("GarageBucket", "probe", status, place, keeps)
+                    .await
+            };
+            stage.new_bucket("probe", &Value::Null).await?;
             replace(&s, &older)?;
+            known(false).await?;
             let operator = Operator::process(s.cluster, both(s.ns())).await?;
             stage.usual_garage().await?;
             // When a bucket is exposed and gets an address
@@ -307,6 +323,7 @@ async fn an_older_bucket_crd_costs_a_field_and_not_the_condition() {
                 .await?;
             // When the CRD is upgraded and the bucket changes, then the address is there
             replace(&s, &whole)?;
+            known(true).await?;
             stage
                 .expose("site", &Kind::Ingress.exposure(&["site.example.test"], json!({})))
                 .await?;

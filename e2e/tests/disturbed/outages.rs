@@ -100,7 +100,12 @@ async fn an_api_server_that_restarts_loses_nothing() {
         node.kill(Service::Apiserver)?;
         node.start(Service::Apiserver)?;
         node.wait_api()?;
-        stage.delete("Ingress", "site-website").await?;
+        // The connection that was used last is cut, and may be found so by this request.
+        wait::eventually("it is deleted", Duration::from_secs(90), || async {
+            let deleted = stage.delete("Ingress", "site-website").await;
+            deleted.map_err(|e| e.to_string())
+        })
+        .await?;
         say(format!(
             "the API server was away for {:.1} s",
             begun.elapsed().as_secs_f32()

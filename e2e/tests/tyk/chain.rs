@@ -66,7 +66,7 @@ async fn a_buckets_page_is_served_through_tyk() {
         );
         // And nothing is served half: the rule is one for all hostnames, so the first one goes with it
         world.documents(0).await?;
-        assert_eq!(world.tyk.get(&host, "/").await?.status, 404);
+        world.tyk.answers(&host, "/", 404, "").await?;
         assert_eq!(world.tyk.get("www.elsewhere.test", "/").await?.status, 404);
         // When the hostname is taken out, then the page is there again
         stage.apply(bucket(&[&host])).await?;
@@ -78,7 +78,7 @@ async fn a_buckets_page_is_served_through_tyk() {
             .await?;
         stage.gone("HTTPRoute", "site-website").await?;
         world.documents(0).await?;
-        assert_eq!(world.tyk.get(&host, "/").await?.status, 404);
+        world.tyk.answers(&host, "/", 404, "").await?;
         world.attached(0).await
     })
     .await;

@@ -17,6 +17,13 @@ async fn a_route_goes_after_its_class_and_gateway() {
             .await?;
         world.accepted("site", "True", "Accepted").await?;
         world.documents(1).await?;
+        world
+            .stage
+            .until("held", "GatewayClass", &world.class, |class| {
+                let held = class["metadata"]["finalizers"].as_array()?;
+                (!held.is_empty()).then_some(())
+            })
+            .await?;
         // When the class is deleted, then it waits for its Gateways
         world.stage.delete("GatewayClass", &world.class).await?;
         let class = world.stage.there("GatewayClass", &world.class).await?;

@@ -105,7 +105,7 @@ impl World {
                 "wait",
                 "--for=condition=Ready",
                 &format!("pod/{name}"),
-                "--timeout=120s",
+                "--timeout=300s",
             ])
             .map(drop)
     }

@@ -186,10 +186,16 @@ impl Process {
 
     /// Whether it still runs. A zombie does not.
     pub fn alive(&self) -> bool {
-        stat(self.pid).is_some_and(|f| {
-            f.first().is_some_and(|s| s != "Z" && s != "X")
-                && f.get(19).is_some_and(|s| s == &self.start.to_string())
-        })
+        let state = |f: Vec<String>| f.into_iter().next();
+        self.is_there()
+            && stat(self.pid)
+                .and_then(state)
+                .is_some_and(|s| s != "Z" && s != "X")
+    }
+
+    /// Whether the process of this pid is this one, a zombie or not.
+    fn is_there(&self) -> bool {
+        stat(self.pid).is_some_and(|f| f.get(19).is_some_and(|s| s == &self.start.to_string()))
     }
 
     /// Sends a signal, to this process or to none: the handle is opened before the start time is compared.
@@ -262,7 +268,8 @@ impl Process {
             .and_then(Self::of)
     }
 
-    /// Waits for the end.
+    /// Waits for the end, of every thread: the first one may be a zombie while others still hold what was open, a port
+    /// for example.
     ///
     /// # Errors
     /// [`Error::Timeout`].
@@ -274,6 +281,8 @@ impl Process {
             || {
                 if self.alive() {
                     Err("still running".to_owned())
+                } else if self.is_there() && !threads(self.pid).is_empty() {
+                    Err("a thread is still running".to_owned())
                 } else {
                     Ok(())
                 }

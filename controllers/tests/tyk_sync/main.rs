@@ -8,6 +8,7 @@
     clippy::print_stdout
 )]
 
+mod between;
 mod certificates;
 mod cluster;
 mod crash;

@@ -2,7 +2,7 @@
 //! rate, and finds out when Tyk is back. One task and one timer, however many routes there are.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
@@ -45,6 +45,8 @@ pub(super) struct Shared {
     reload: Mutex<Duration>,
     news: Notify,
     latest: Mutex<Arc<Connection>>,
+    /// What the contexts that lead there say today, as far as they were heard of.
+    today: Mutex<BTreeMap<Key, Fingerprint>>,
 }
 
 impl Shared {
@@ -54,6 +56,7 @@ impl Shared {
             reload: Mutex::new(Duration::ZERO),
             news: Notify::new(),
             latest: Mutex::new(Arc::clone(connection)),
+            today: Mutex::default(),
         }
     }
 
@@ -65,6 +68,15 @@ impl Shared {
     /// This is the newest way there.
     pub(super) fn lead_by(&self, connection: &Arc<Connection>) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(connection);
+        let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
+        today.insert(connection.context.clone(), connection.fingerprint.clone());
+    }
+
+    /// Whether its context has no other credential by now.
+    fn is_of_today(&self, connection: &Connection) -> bool {
+        let today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
+        let fingerprint = today.get(&connection.context);
+        fingerprint.is_none_or(|fingerprint| *fingerprint == connection.fingerprint)
     }
 
     pub(super) fn latest(&self) -> Arc<Connection> {
@@ -180,6 +192,7 @@ impl Actor {
         self.sweep_again();
         loop {
             self.fence();
+            self.retire();
             self.start();
             self.look();
             self.tell();
@@ -239,6 +252,18 @@ impl Actor {
         if begins {
             self.sweep_again();
         }
+    }
+
+    /// The same context with another credential: the earlier one is of no use any more, and is neither used nor asked whether
+    /// it works again.
+    fn retire(&mut self) {
+        let shared = &self.shared;
+        self.clients
+            .retain(|_, (connection, _)| shared.is_of_today(connection));
+        shared.book().links.retain(|_, health| {
+            let connection = health.connection.as_ref();
+            connection.is_none_or(|connection| shared.is_of_today(connection))
+        });
     }
 
     /// What others left behind is looked for some time after this process began to lead.
@@ -458,17 +483,6 @@ impl Actor {
         let link = line.connection.fingerprint.clone();
         self.shared.book().unsettle();
         self.orphans_ran(&orphans, jobs.len(), done.as_deref());
-        // The same context with another credential: the earlier one is of no use any more.
-        let context = &line.connection.context;
-        self.clients
-            .retain(|other, (connection, _)| *other == link || connection.context != *context);
-        self.shared.book().links.retain(|other, health| {
-            let same = health
-                .connection
-                .as_ref()
-                .is_some_and(|connection| connection.context == *context);
-            *other == link || !same
-        });
         match line.broken() {
             Some(error) if error.class == TykErrorClass::Fenced => {}
             Some(error) => {
@@ -545,8 +559,8 @@ impl Actor {
         }
     }
 
-    fn works(&self, connection: &Connection) {
-        if self.shared.book().works(&connection.fingerprint) {
+    fn works(&self, connection: &Arc<Connection>) {
+        if self.shared.book().works(connection) {
             info!(tyk = %self.url, context = %connection.context, "Tyk answers again");
         }
     }
@@ -578,8 +592,10 @@ impl Actor {
             let Some((connection, api)) = self.working() else {
                 let latest = self.shared.latest();
                 let known = self.shared.book().links.contains_key(&latest.fingerprint);
-                if !known && self.looks.is_empty() && self.shared.book().check_at(now).is_some() {
-                    // After a start nothing but trust may have been handed in.
+                // A job that waits will find out by itself.
+                let busy = self.batch.is_some() || !self.queue.is_empty() || !self.looks.is_empty();
+                if !known && !busy && self.shared.book().check_at(now).is_some() {
+                    // After a start nothing but trust may have been handed in, and after a change of credential nothing.
                     self.last_look = now;
                     self.ask(latest);
                 }
@@ -729,6 +745,11 @@ impl Actor {
         let settings = &self.seams.settings;
         let Ok(answer) = answer else {
             error!(tyk = %self.url, "a look at Tyk broke off by a panic");
+            // If it was the question whether Tyk is back, it is asked again.
+            let health = self.shared.book().links.get(&link).cloned();
+            if let Some((connection, down)) = health.and_then(|health| health.connection.zip(health.down)) {
+                self.broke(&connection, &down);
+            }
             let due = next_look(settings);
             self.later(check, due, false);
             return;

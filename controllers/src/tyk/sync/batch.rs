@@ -38,6 +38,8 @@ pub(super) struct Batch<'a> {
     orphans: Vec<Orphaned>,
     done: Vec<Done>,
     wrote: bool,
+    /// It was reloaded in this batch: what is not shown since is not there.
+    loaded: bool,
     count: usize,
 }
 
@@ -66,6 +68,7 @@ impl<'a> Batch<'a> {
             orphans,
             done: Vec::new(),
             wrote: false,
+            loaded: false,
             count: 0,
         }
     }
@@ -209,7 +212,7 @@ impl<'a> Batch<'a> {
         self.line.call(|api| async move { api.reload().await }).await?;
         self.shared.reloaded(began.elapsed());
         self.shared.book().dirty = false;
-        self.wrote = false;
+        (self.wrote, self.loaded) = (false, true);
         Ok(())
     }
 
@@ -319,7 +322,8 @@ impl<'a> Batch<'a> {
             let id = Arc::clone(&removal.id);
             (removal, id)
         });
-        for (removal, answer) in self.ask(asked.collect()).await {
+        let answers = self.ask(asked.collect()).await;
+        for (removal, answer) in self.ask_again(answers).await {
             match self.found(removal.job, answer) {
                 Err(error) => self.remains(&removal, Trouble::Failed(error)),
                 Ok(Found::Foreign(owner)) => self.remains(&removal, Trouble::Foreign { owner }),
@@ -332,6 +336,32 @@ impl<'a> Batch<'a> {
             }
         }
         (left, going)
+    }
+
+    /// A gateway that is starting answers before it has loaded its files: what it does not show need not be gone before it was
+    /// reloaded.
+    async fn ask_again(
+        &mut self,
+        answers: Vec<(Removal, Result<Option<Value>, TykError>)>,
+    ) -> Vec<(Removal, Result<Option<Value>, TykError>)> {
+        if self.loaded || self.mode() == Mode::Dashboard {
+            return answers;
+        }
+        let (unseen, mut sure): (Vec<_>, Vec<_>) = answers
+            .into_iter()
+            .partition(|(removal, answer)| matches!(answer, Ok(None)) && !removal.unloadable);
+        if unseen.is_empty() {
+            return sure;
+        }
+        let unseen = unseen.into_iter().map(|(removal, _)| {
+            let id = Arc::clone(&removal.id);
+            (removal, id)
+        });
+        match self.reload().await {
+            Ok(()) => sure.extend(self.ask(unseen.collect()).await),
+            Err(error) => sure.extend(unseen.map(|(removal, _)| (removal, Err(error.clone())))),
+        }
+        sure
     }
 
     fn found(&self, job: usize, answer: Result<Option<Value>, TykError>) -> Result<Found, TykError> {

@@ -113,7 +113,7 @@ pub(super) struct Health {
     pub(super) down: Option<TykError>,
     pub(super) failures: u32,
     pub(super) probe: Option<Instant>,
-    /// To ask it again.
+    /// To ask it again, and to know whose it is.
     pub(super) connection: Option<Arc<Connection>>,
 }
 
@@ -732,10 +732,13 @@ impl Book {
     }
 
     /// A link works. Whether that is news; then those that failed are told, and some of what stood is looked at.
-    pub(super) fn works(&mut self, link: &Fingerprint) -> bool {
-        let health = self.links.entry(link.clone()).or_default();
+    pub(super) fn works(&mut self, connection: &Arc<Connection>) -> bool {
+        let health = self.links.entry(connection.fingerprint.clone()).or_default();
         let news = health.down.is_some();
-        *health = Health::default();
+        *health = Health {
+            connection: Some(Arc::clone(connection)),
+            ..Health::default()
+        };
         if news {
             for route in std::mem::take(&mut self.failed) {
                 self.tell(&route);

@@ -1,0 +1,216 @@
+//! What must not happen while Tyk starts, while a credential is replaced, and when the question whether Tyk is back breaks off.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use routewright::tyk::{
+    client::{Bundle, Listed, StoredCertificate, TykApi, TykError, TykErrorClass},
+    objects::Fingerprint,
+    sync::{Actors, Connector, Settings, Syncing as _},
+    verdict::{CertificateUse, Connection, Mode},
+};
+use routewright_tyk_double::Fault;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::stage::{BOTH, Given, Stage, api, id, job, removal, settings};
+
+#[tokio::test]
+async fn what_a_gateway_that_is_starting_does_not_show_yet_is_not_taken_for_gone() {
+    // given an API that stands, and a gateway that starts anew: it answers before it has loaded its files
+    let stage = Stage::new(Mode::OpenSource).await;
+    stage.clean(job("a", vec![api(1, "/a")])).await;
+    let path = format!("/tyk/apis/oas/{}", id(1));
+    let starting = Fault::on("GET", &path).status(404, "API not found");
+    stage.tyk().inject(starting);
+    // when its route goes in this moment
+    let done = stage.submit(removal("a", &[1])).await;
+    // then it is gone for good, or is said to be there
+    assert!(
+        stage.tyk().files().is_empty() || !done.remaining.is_empty(),
+        "said to be gone, and served by the next reload: {:#?}",
+        stage.log()
+    );
+}
+
+/// As the operator's own: a connection that is not what the context says today leads nowhere.
+struct Rotating {
+    given: Arc<Given>,
+    today: Mutex<String>,
+    asked_with_the_old_one: Mutex<Instant>,
+}
+
+#[async_trait]
+impl Connector for Rotating {
+    async fn connect(&self, connection: &Connection) -> Result<Arc<dyn TykApi>, TykError> {
+        if connection.fingerprint.0 != *self.today.lock().unwrap() {
+            *self.asked_with_the_old_one.lock().unwrap() = Instant::now();
+            let why = "OperatorContext tyk/context or its Secret has changed meanwhile";
+            return Err(TykError::new(TykErrorClass::NoConnection, why));
+        }
+        self.given.connect(connection).await
+    }
+
+    async fn bundle(&self, used: &CertificateUse) -> Result<Bundle, TykError> {
+        self.given.bundle(used).await
+    }
+}
+
+#[tokio::test]
+async fn a_credential_that_was_replaced_is_not_asked_with_for_ever() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let connector = Arc::new(Rotating {
+            given: Arc::clone(&stage.given),
+            today: Mutex::new("one".to_owned()),
+            asked_with_the_old_one: Mutex::new(Instant::now()),
+        });
+        let actors = Actors::new(
+            Arc::<Rotating>::clone(&connector),
+            Arc::new(|_| {}),
+            Arc::new(|| true),
+            Settings {
+                backoff: (Duration::from_millis(20), Duration::from_millis(50)),
+                canary: Duration::from_millis(20),
+                check_every: Duration::from_millis(50),
+                ..settings()
+            },
+        );
+        // given an API that stands, and a Tyk that takes another credential from now on
+        let done = actors
+            .submit(&stage.connection, job("a", vec![api(1, "/a")]))
+            .await;
+        assert!(done.is_clean(), "{done:?}");
+        let denied = if mode == Mode::OpenSource { 403 } else { 401 };
+        let refusal = Fault::on("GET", "/").status(denied, "Not authorised").always();
+        stage.tyk().inject(refusal);
+        let end = Instant::now() + Duration::from_secs(20);
+        let refused = || stage.tyk().requests().iter().any(|r| r.status == Some(denied));
+        while !refused() {
+            assert!(Instant::now() < end, "a look finds it out");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // when the Secret says so too
+        *connector.today.lock().unwrap() = "two".to_owned();
+        stage.tyk().clear_faults();
+        let connection = Arc::new(Connection {
+            fingerprint: Fingerprint("two".to_owned()),
+            ..(*stage.connection).clone()
+        });
+        let done = actors.submit(&connection, job("a", vec![api(1, "/a")])).await;
+        assert!(done.is_clean(), "{done:?}");
+        // then there comes a time when nobody tries the old one any more
+        let quiet = || connector.asked_with_the_old_one.lock().unwrap().elapsed() > Duration::from_secs(2);
+        let end = Instant::now() + Duration::from_secs(10);
+        while !quiet() {
+            assert!(
+                Instant::now() < end,
+                "{mode:?}: the old credential is tried for ever"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// A client that panics at one kind of question while it is told to.
+struct Panicking {
+    api: Arc<dyn TykApi>,
+    breaks: Arc<AtomicBool>,
+    broke: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl TykApi for Panicking {
+    fn mode(&self) -> Mode {
+        self.api.mode()
+    }
+    async fn get(&self, id: &str) -> Result<Option<Value>, TykError> {
+        if self.breaks.swap(false, Ordering::SeqCst) {
+            self.broke.fetch_add(1, Ordering::SeqCst);
+            panic!("a defect of the program");
+        }
+        self.api.get(id).await
+    }
+    async fn list(&self) -> Result<Vec<Listed>, TykError> {
+        self.api.list().await
+    }
+    async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {
+        self.api.put(id, document, exists).await
+    }
+    async fn delete(&self, id: &str) -> Result<bool, TykError> {
+        self.api.delete(id).await
+    }
+    async fn reload(&self) -> Result<(), TykError> {
+        self.api.reload().await
+    }
+    async fn certificate(&self, id: &str) -> Result<Option<StoredCertificate>, TykError> {
+        self.api.certificate(id).await
+    }
+    async fn upload(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
+        self.api.upload(id, bundle).await
+    }
+    async fn replace(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
+        self.api.replace(id, bundle).await
+    }
+}
+
+struct Frail {
+    given: Arc<Given>,
+    breaks: Arc<AtomicBool>,
+    broke: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Connector for Frail {
+    async fn connect(&self, connection: &Connection) -> Result<Arc<dyn TykApi>, TykError> {
+        Ok(Arc::new(Panicking {
+            api: self.given.connect(connection).await?,
+            breaks: Arc::clone(&self.breaks),
+            broke: Arc::clone(&self.broke),
+        }))
+    }
+
+    async fn bundle(&self, used: &CertificateUse) -> Result<Bundle, TykError> {
+        self.given.bundle(used).await
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_the_question_whether_tyk_is_back_does_not_leave_it_away_for_ever() {
+    // given a Tyk that is away
+    let stage = Stage::new(Mode::OpenSource).await;
+    let (breaks, broke) = (Arc::new(AtomicBool::new(false)), Arc::default());
+    let told: Arc<AtomicUsize> = Arc::default();
+    let tell = Arc::clone(&told);
+    let actors = Actors::new(
+        Arc::new(Frail {
+            given: Arc::clone(&stage.given),
+            breaks: Arc::clone(&breaks),
+            broke: Arc::clone(&broke),
+        }),
+        Arc::new(move |_| {
+            tell.fetch_add(1, Ordering::SeqCst);
+        }),
+        Arc::new(|| true),
+        settings(),
+    );
+    stage.tyk().freeze();
+    let done = actors
+        .submit(&stage.connection, job("a", vec![api(1, "/a")]))
+        .await;
+    assert!(!done.is_clean());
+    // when the question whether it is back breaks off once, and then it is back
+    breaks.store(true, Ordering::SeqCst);
+    stage
+        .eventually("a probe broke", || broke.load(Ordering::SeqCst) > 0)
+        .await;
+    stage.tyk().thaw();
+    // then that is found out, and the route is told
+    stage.eventually("told", || told.load(Ordering::SeqCst) > 0).await;
+}

@@ -9,10 +9,12 @@ use std::{
 
 use reconcile_kit::Condition;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::objects::{
     Key,
     core::Certificate,
+    hex,
     route::{HeaderEdit, Method, ParentRef},
 };
 
@@ -75,6 +77,16 @@ impl Connection {
             Mode::OpenSource => (&self.url, ""),
             Mode::Dashboard => (&self.url, &self.org),
         }
+    }
+
+    /// [`Connection::tyk`] in eight hexadecimal digits, as annotations and documents name it.
+    pub fn digest(&self) -> String {
+        let (url, org) = self.tyk();
+        let mut digest = Sha256::new();
+        digest.update(url.as_bytes());
+        digest.update(b"\n");
+        digest.update(org.as_bytes());
+        hex(digest.finalize().iter().take(4))
     }
 }
 

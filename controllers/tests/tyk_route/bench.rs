@@ -288,7 +288,7 @@ impl Bench {
     pub(crate) fn remembers(&self, paths: &[&str]) -> Option<String> {
         let found = ids(paths);
         let short: Vec<&str> = found.iter().map(|id| id.trim_start_matches("gwapi-")).collect();
-        let tyk = routewright::tyk::httproute::memory::tyk(&Connection {
+        let tyk = Connection {
             url: URL.into(),
             org: "o1".into(),
             mode: match self.place.mode() {
@@ -297,7 +297,8 @@ impl Bench {
             },
             context: Key::default(),
             fingerprint: Fingerprint(String::new()),
-        });
+        }
+        .digest();
         (!short.is_empty()).then(|| format!("tyk/main@{tyk}={}", short.join(",")))
     }
 

@@ -120,6 +120,12 @@ impl Http {
         Actors::new(Arc::new(connector), Arc::new(|_| {}), may_write, settings)
     }
 
+    /// Another name of a Tyk that is there.
+    pub(crate) fn alias(&self, url: &str, name: &str) {
+        let place = self.0.at(url).unwrap();
+        self.0.started.lock().unwrap().insert(name.to_owned(), place);
+    }
+
     // --- what goes wrong ---
 
     fn faults(&self, faults: Vec<Fault>) {

@@ -17,6 +17,7 @@ everywhere!(
     taking_a_place_out_of_the_annotation_leaves_what_stands_there,
     gateways_of_two_classes_are_two_tyks_each_with_its_own_trouble,
     another_context_of_the_same_tyk_moves_nothing,
+    another_name_of_the_same_tyk_takes_nothing_away,
 );
 
 async fn repoint(bench: &Bench, context: &str) {
@@ -315,4 +316,23 @@ async fn a_class_that_names_a_context_of_another_organisation_takes_nothing_away
     bench.server.edit("OperatorContext", "tyk", "second", other);
     repoint(&bench, "second").await;
     stands_rewritten(&mut bench, "second").await;
+}
+
+async fn another_name_of_the_same_tyk_takes_nothing_away(place: Where) {
+    // given routes in a Tyk, and a second context that reaches the same one by another name
+    let mut bench = Bench::at_with(&place, [route(&["/a", "/b"])]).await;
+    if !bench.tyk.alias(URL, OTHER) {
+        return;
+    }
+    bench.add_context("second", OTHER);
+    // when the class names that one
+    repoint(&bench, "second").await;
+    bench.settle().await;
+    // then the APIs stand, for the route is there and said to be served
+    assert_eq!(bench.accepted(), "True/Accepted: 2 APIs");
+    assert_eq!(bench.tyk.ids(URL), ids(&["/a", "/b"]));
+    // and they go with it
+    bench.server.delete("HTTPRoute", "shop", "r");
+    bench.settle().await;
+    assert_eq!((bench.route(), bench.tyk.ids(URL)), (None, vec![]));
 }

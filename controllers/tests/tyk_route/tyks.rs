@@ -176,6 +176,17 @@ impl Tyks {
         }
     }
 
+    /// Another name of a Tyk that is there; in memory there is none.
+    pub(crate) fn alias(&self, url: &str, name: &str) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Http(http) => {
+                http.alias(url, name);
+                true
+            }
+        }
+    }
+
     // --- in memory alone ---
 
     fn memory(&self) -> &Tyk {

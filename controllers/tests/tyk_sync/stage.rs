@@ -326,6 +326,11 @@ pub(crate) fn trusted(route: &str, apis: Vec<Api>) -> Job {
 pub(crate) fn state(tyk: &Handle) -> BTreeMap<String, Value> {
     let mut loaded = tyk.loaded();
     for document in loaded.values_mut() {
+        // Each stage is another Tyk, and the mark tells of it.
+        if let Some(root) = document.as_object_mut() {
+            root.remove("x-routewright-tyk");
+            root.remove("x-routewright-hash");
+        }
         // The Dashboard's own number: a creation whose answer was lost has another one.
         if let Some(info) = document
             .pointer_mut("/x-tyk-api-gateway/info")

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::tyk::{Left, Way};
 use crate::tyk::{
     client::{TykError, TykErrorClass},
-    httproute::memory::{Memory, Place, tyk},
+    httproute::memory::{Memory, Place},
     objects::Key,
     sync::{Done, Job, Trouble},
     translate::Owner,
@@ -71,7 +71,7 @@ impl<'a> Roads<'a> {
                 found
             }
         }?;
-        if tyk(&found) == place.tyk {
+        if found.digest() == place.tyk {
             return Ok(found);
         }
         Err(TykError::new(

@@ -24,7 +24,7 @@ use tracing::Instrument as _;
 use super::{
     intent::{Intent, Leftover, Task, intent},
     ledger::Ledger,
-    memory::{Memory, Place, tyk},
+    memory::{Memory, Place},
     names,
     planner::{Finding, Known, RoutePlanner, Said, Work},
 };
@@ -142,11 +142,11 @@ impl Drive {
     async fn recalled(&self, work: &Work) -> Memory {
         let mut memory = work.memory.clone();
         for (connection, ids) in self.sync.known(&work.owner.route) {
-            let there = tyk(&connection);
+            let there = connection.digest();
             let made = &work.wanted.made;
             let wanted = |id: &String| {
                 made.iter()
-                    .any(|made| made.id == *id && tyk(&made.connection) == there)
+                    .any(|made| made.id == *id && made.connection.digest() == there)
             };
             let forgotten: Vec<String> = ids
                 .into_iter()
@@ -155,12 +155,12 @@ impl Drive {
             if forgotten.is_empty() {
                 continue;
             }
-            let led = made.iter().any(|made| tyk(&made.connection) == there);
+            let led = made.iter().any(|made| made.connection.digest() == there);
             let today = match led {
                 true => Some(connection),
                 false => self.connection(&connection.context).await.ok(),
             };
-            let Some(today) = today.filter(|today| tyk(today) == there) else {
+            let Some(today) = today.filter(|today| today.digest() == there) else {
                 continue;
             };
             let place = Place::of(&today);
@@ -220,7 +220,7 @@ impl Drive {
         let mut vain = Vec::new();
         for context in &leftover.contexts {
             match self.connection(context).await {
-                Ok(connection) if tyk(&connection) == leftover.tyk => return Ok(connection),
+                Ok(connection) if connection.digest() == leftover.tyk => return Ok(connection),
                 Ok(_) => {
                     let why = "it leads to another Tyk now (its url or org is another)";
                     vain.push((context.clone(), TykError::new(TykErrorClass::NoConnection, why)));

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::memory::{MOST, Memory, Place, tyk};
+use super::memory::{MOST, Memory, Place};
 use crate::tyk::{
     Settings,
     objects::Key,
@@ -116,6 +116,13 @@ pub struct Task {
     pub certificates: BTreeSet<CertificateUse>,
 }
 
+impl Task {
+    /// Ids of what should stand.
+    fn ids(&self) -> impl Iterator<Item = &str> {
+        self.apis.iter().map(|standing| standing.api.id.as_str())
+    }
+}
+
 /// An API that should stand, and what to call it.
 #[derive(Clone, PartialEq)]
 pub struct Standing {
@@ -166,34 +173,42 @@ pub struct Intent {
 /// * An id that may be kept, or whose document is refused, stays wherever it is remembered; nothing is created from it.
 /// * Every other id is removed where it is remembered.
 pub fn intent(wanted: &Wanted, memory: Memory) -> Intent {
-    // One way to each Tyk: two contexts may lead to one, and a route's APIs there are one matter.
-    let mut ways: BTreeMap<String, Arc<Connection>> = BTreeMap::new();
+    // One way to each Tyk: two contexts may lead to one, and a route's APIs there are one matter. But certificates are of
+    // an organisation, and a gateway may be told of several.
+    let mut ways: BTreeMap<(String, &str), Arc<Connection>> = BTreeMap::new();
     for made in &wanted.made {
         let way = ways
-            .entry(tyk(&made.connection))
+            .entry((made.connection.digest(), &made.connection.org))
             .or_insert_with(|| Arc::clone(&made.connection));
         if made.connection.context < way.context {
             *way = Arc::clone(&made.connection);
         }
     }
-    let mut before = memory.under(|tyk| ways.get(tyk).map(|way| way.context.clone()));
+    let mut places: BTreeMap<&str, Place> = BTreeMap::new();
+    for ((tyk, _), way) in &ways {
+        let place = places.entry(tyk).or_insert_with(|| Place::of(way));
+        if way.context < place.context {
+            *place = Place::of(way);
+        }
+    }
+    let mut before = memory.under(|tyk| places.get(tyk).map(|place| place.context.clone()));
     let mut intent = Intent::default();
-    let mut tasks: BTreeMap<String, Task> = ways
-        .into_iter()
-        .map(|(tyk, connection)| {
+    let mut tasks: BTreeMap<(String, &str), Task> = ways
+        .iter()
+        .filter_map(|((tyk, org), connection)| {
             let task = Task {
-                place: Place::of(&connection),
-                connection,
+                place: places.get(tyk.as_str())?.clone(),
+                connection: Arc::clone(connection),
                 apis: Vec::new(),
                 remove: BTreeSet::new(),
                 certificates: BTreeSet::new(),
             };
-            (tyk, task)
+            Some(((tyk.clone(), *org), task))
         })
         .collect();
     let mut stays: BTreeSet<&str> = wanted.keep.iter().map(String::as_str).collect();
     for made in &wanted.made {
-        let Some(task) = tasks.get_mut(&tyk(&made.connection)) else {
+        let Some(task) = tasks.get_mut(&(made.connection.digest(), &*made.connection.org)) else {
             continue;
         };
         let full = || Refused {
@@ -230,12 +245,12 @@ pub fn intent(wanted: &Wanted, memory: Memory) -> Intent {
     let mut leftovers: BTreeMap<&str, Leftover> = BTreeMap::new();
     for (place, ids) in before.places() {
         let goes = ids.iter().filter(|id| !stays.contains(id.as_str()));
-        match tasks.get_mut(&place.tyk) {
-            Some(task) => {
-                let stand: BTreeSet<&str> = task.apis.iter().map(|s| s.api.id.as_str()).collect();
-                let goes: Vec<String> = goes.filter(|id| !stand.contains(id.as_str())).cloned().collect();
-                task.remove.extend(goes);
-            }
+        let here = || tasks.values().filter(|task| task.place.tyk == place.tyk);
+        let stand: BTreeSet<String> = here().flat_map(Task::ids).map(ToOwned::to_owned).collect();
+        match tasks.values_mut().find(|task| task.place.tyk == place.tyk) {
+            Some(task) => task
+                .remove
+                .extend(goes.filter(|id| !stand.contains(id.as_str())).cloned()),
             None => {
                 let mut goes = goes.peekable();
                 if goes.peek().is_none() {
@@ -413,6 +428,26 @@ mod tests {
             assert_eq!((task.apis.len(), &task.connection), (2, &a));
             assert_eq!(task.remove, [id(3)].into());
             assert_eq!(intent.before, memory(&[(&a, &[1, 2, 3])]));
+        }
+    }
+
+    #[test]
+    fn two_organisations_of_one_gateway_are_two_tasks_of_one_place() {
+        let a = connection("a", "http://tyk");
+        let b = Arc::new(Connection {
+            org: "other".into(),
+            ..(*connection("b", "http://tyk")).clone()
+        });
+        for made in [vec![made(1, &a), made(2, &b)], vec![made(2, &b), made(1, &a)]] {
+            // given what was remembered under either context
+            let intent = intent(&wanted(made, &[]), memory(&[(&b, &[2, 3]), (&a, &[1, 4])]));
+            // then each is written as its organisation wants it, and what goes goes once
+            let mut all = tasks(&intent);
+            all.sort();
+            assert_eq!(all, [(vec![id(1)], vec![id(3), id(4)]), (vec![id(2)], vec![])]);
+            assert!(intent.tasks.iter().all(|task| task.place == Place::of(&a)));
+            assert_eq!(intent.before, memory(&[(&a, &[1, 2, 3, 4])]));
+            assert!(intent.leftovers.is_empty());
         }
     }
 

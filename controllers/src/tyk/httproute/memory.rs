@@ -6,12 +6,7 @@ use std::{
     fmt,
 };
 
-use sha2::{Digest, Sha256};
-
-use crate::tyk::{
-    objects::{Key, hex},
-    verdict::Connection,
-};
+use crate::tyk::{objects::Key, verdict::Connection};
 
 /// The most ids that a route remembers: eight times what it may have at once. The rest of an annotation is not read.
 pub const MOST: usize = 2_048;
@@ -33,7 +28,7 @@ impl Place {
     pub fn of(connection: &Connection) -> Self {
         Self {
             context: connection.context.clone(),
-            tyk: tyk(connection),
+            tyk: connection.digest(),
         }
     }
 
@@ -59,16 +54,6 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.context, self.tyk)
     }
-}
-
-/// Tells Tyks apart: equal if [`Connection::tyk`] is.
-pub fn tyk(connection: &Connection) -> String {
-    let (url, org) = connection.tyk();
-    let mut digest = Sha256::new();
-    digest.update(url.as_bytes());
-    digest.update(b"\n");
-    digest.update(org.as_bytes());
-    hex(digest.finalize().iter().take(4))
 }
 
 fn is_hex(text: &str, digits: usize) -> bool {
@@ -229,7 +214,7 @@ mod tests {
         assert_eq!(Place::of(&one), Place::of(&rotated));
         assert_eq!(Place::of(&one).tyk.len(), 8);
         let other = connection("http://tyk:8080", "p");
-        assert_ne!(tyk(&one), tyk(&connection("http://tyk:8081", "o")));
+        assert_ne!(one.digest(), connection("http://tyk:8081", "o").digest());
         // An open-source gateway has the same ids for every organisation: it is one Tyk.
         let of = |mode| {
             let one = Connection { mode, ..one.clone() };
@@ -237,7 +222,7 @@ mod tests {
                 mode,
                 ..other.clone()
             };
-            tyk(&one) == tyk(&other)
+            one.digest() == other.digest()
         };
         assert!(of(Mode::OpenSource) && !of(Mode::Dashboard));
     }

@@ -52,7 +52,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(connection: &Arc<Connection>) -> Self {
         Self {
-            book: Mutex::new(Book::new(connection.mode)),
+            book: Mutex::new(Book::new(connection.mode, &connection.digest())),
             reload: Mutex::new(Duration::ZERO),
             news: Notify::new(),
             latest: Mutex::new(Arc::clone(connection)),

@@ -327,6 +327,15 @@ impl<'a> Batch<'a> {
             match self.found(removal.job, answer) {
                 Err(error) => self.remains(&removal, Trouble::Failed(error)),
                 Ok(Found::Foreign(owner)) => self.remains(&removal, Trouble::Foreign { owner }),
+                // It stands, and is removed, by another name of this Tyk: here there is none.
+                Ok(Found::Own(document))
+                    if self.orphaned(removal.job) != Some(Orphaned::Swept)
+                        && marks::elsewhere(&document, &self.shared.book().here) =>
+                {
+                    if let Some(owner) = self.owner(removal.job) {
+                        self.shared.book().gone(&removal.id, owner);
+                    }
+                }
                 Ok(Found::Nothing) if !removal.unloadable => {
                     if let Some(owner) = self.owner(removal.job) {
                         self.shared.book().gone(&removal.id, owner);
@@ -376,11 +385,12 @@ impl<'a> Batch<'a> {
     fn compare(&mut self, mut write: Write, document: &Value) -> Option<Write> {
         write.exists = true;
         let nonce = marks::nonce(document);
+        let here = self.shared.book().here.clone();
         let job = self.jobs.get(write.job)?;
         if nonce != write.wanted.nonce
             && let Some(api) = job.apis.iter().find(|api| *api.id == *write.id)
         {
-            write.wanted = marks::Wanted::of(api, &job.owner, nonce);
+            write.wanted = marks::Wanted::of(api, &job.owner, &here, nonce);
         }
         if marks::mark(document) != Some(write.wanted.hash) {
             return Some(write);
@@ -388,7 +398,7 @@ impl<'a> Batch<'a> {
         if self.mode() == Mode::OpenSource && marks::path(document) != Some(&write.wanted.path) {
             // Renamed once: the path comes back with a changed document only.
             let api = job.apis.iter().find(|api| *api.id == *write.id)?;
-            write.wanted = marks::Wanted::of(api, &job.owner, nonce.wrapping_add(1));
+            write.wanted = marks::Wanted::of(api, &job.owner, &here, nonce.wrapping_add(1));
             return Some(write);
         }
         // What was found edited since it was written is written again: what was changed need not be in what is compared.

@@ -158,6 +158,8 @@ impl Due {
 #[derive(Debug)]
 pub(super) struct Book {
     pub(super) mode: Mode,
+    /// Which Tyk it is about, as an annotation names it.
+    pub(super) here: String,
     pub(super) entries: HashMap<Arc<str>, Entry>,
     pub(super) routes: HashMap<Key, Route>,
     slots: HashMap<u64, BTreeSet<Arc<str>>>,
@@ -193,9 +195,10 @@ const LOST: u32 = 3;
 const EDITS: u8 = 3;
 
 impl Book {
-    pub(super) fn new(mode: Mode) -> Self {
+    pub(super) fn new(mode: Mode, here: &str) -> Self {
         Self {
             mode,
+            here: here.to_owned(),
             entries: HashMap::new(),
             routes: HashMap::new(),
             slots: HashMap::new(),
@@ -230,7 +233,8 @@ impl Book {
 
     /// Another process may write from now on: nothing is known any more.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.mode);
+        let here = std::mem::take(&mut self.here);
+        *self = Self::new(self.mode, &here);
     }
 
     /// Puts an entry in a state.
@@ -340,7 +344,7 @@ impl Book {
             let id: Arc<str> = api.id.as_str().into();
             named.insert(Arc::clone(&id));
             let old = self.entries.get(&id);
-            let wanted = Wanted::of(api, &job.owner, old.map_or(0, |old| old.nonce));
+            let wanted = Wanted::of(api, &job.owner, &self.here, old.map_or(0, |old| old.nonce));
             let mut write = Write {
                 id: Arc::clone(&id),
                 job: number,
@@ -366,7 +370,8 @@ impl Book {
                 }
                 Some((State::Renamed { attempts, .. }, true)) => {
                     (write.attempts, write.known) = (*attempts, true);
-                    write.wanted = Wanted::of(api, &job.owner, write.wanted.nonce.wrapping_add(1));
+                    write.wanted =
+                        Wanted::of(api, &job.owner, &self.here, write.wanted.nonce.wrapping_add(1));
                 }
                 Some((State::Stands(_), false)) => write.known = true,
                 Some((State::Unsure { lost } | State::Touched { lost }, _)) => write.lost = *lost,

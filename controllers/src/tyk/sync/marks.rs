@@ -13,6 +13,10 @@ use crate::tyk::translate::{
 /// by a changed document only.
 pub(super) const NONCE: &str = "x-routewright-nonce";
 
+/// Root key that says which Tyk a document was written to, as the annotation of its route does. Two names may lead to one
+/// Tyk, and what was written by one of them is not to be removed by the other.
+pub(super) const HERE: &str = "x-routewright-tyk";
+
 /// Where an API is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
@@ -49,13 +53,14 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// What is sent for `api`.
-    pub(super) fn of(api: &TykApi, owner: &Owner, nonce: u32) -> Self {
+    /// What is sent for `api` to the Tyk `here`.
+    pub(super) fn of(api: &TykApi, owner: &Owner, here: &str, nonce: u32) -> Self {
         let mut api = api.clone();
-        if nonce > 0
-            && let Some(root) = api.document.as_object_mut()
-        {
-            root.insert(NONCE.to_owned(), Value::from(nonce));
+        if let Some(root) = api.document.as_object_mut() {
+            root.insert(HERE.to_owned(), Value::from(here));
+            if nonce > 0 {
+                root.insert(NONCE.to_owned(), Value::from(nonce));
+            }
         }
         let document = stamp(api, owner).document;
         Self {
@@ -143,6 +148,12 @@ pub(super) fn essence(document: &Value) -> u64 {
     ])
 }
 
+/// Whether a document was written to a Tyk by another name than this.
+pub(super) fn elsewhere(document: &Value, here: &str) -> bool {
+    let there = document.get(HERE).and_then(Value::as_str);
+    there.is_some_and(|there| there != here)
+}
+
 /// Whether a document belongs to this owner. The uid is for people: names are unique in a cluster.
 pub(super) fn owned(document: &Value, owner: &Owner) -> bool {
     Owner::of(document).is_some_and(|found| {
@@ -191,8 +202,8 @@ mod tests {
     #[test]
     fn a_nonce_changes_the_mark_and_nothing_that_is_served() {
         let (plain, again) = (
-            Wanted::of(&api(), &owner("1"), 0),
-            Wanted::of(&api(), &owner("1"), 1),
+            Wanted::of(&api(), &owner("1"), "here", 0),
+            Wanted::of(&api(), &owner("1"), "here", 1),
         );
         assert_ne!(plain.hash, again.hash);
         assert_eq!(
@@ -205,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_owner_is_the_route_of_the_cluster_whatever_its_uid() {
-        let sent = Wanted::of(&api(), &owner("1"), 0).document;
+        let sent = Wanted::of(&api(), &owner("1"), "here", 0).document;
         assert!(owned(&sent, &owner("2")));
         let other = Owner {
             cluster: "d".to_owned(),

@@ -12,14 +12,15 @@ use async_trait::async_trait;
 use routewright::tyk::{
     client::{Bundle, Listed, StoredCertificate, TykApi, TykError, TykErrorClass},
     objects::Fingerprint,
-    sync::{Actors, Connector, Settings, Syncing as _},
+    sync::{Actors, Connector, Settings, Syncing as _, Trouble},
+    translate::stamp,
     verdict::{CertificateUse, Connection, Mode},
 };
 use routewright_tyk_double::Fault;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::stage::{BOTH, Given, Stage, api, id, job, removal, settings};
+use crate::stage::{BOTH, Given, Stage, api, id, job, owner, removal, settings, version};
 
 #[tokio::test]
 async fn what_a_gateway_that_is_starting_does_not_show_yet_is_not_taken_for_gone() {
@@ -37,6 +38,28 @@ async fn what_a_gateway_that_is_starting_does_not_show_yet_is_not_taken_for_gone
         "said to be gone, and served by the next reload: {:#?}",
         stage.log()
     );
+}
+
+#[tokio::test]
+async fn an_update_does_not_overwrite_what_somebody_else_has_put_there_meanwhile() {
+    for mode in BOTH {
+        // given an API that stands, and that another cluster's has taken the place of since
+        let stage = Stage::new(mode).await;
+        let tyk = stage.tyk();
+        stage.clean(job("a", vec![api(1, "/a")])).await;
+        let mut other = owner("a");
+        other.cluster = "cluster-2".to_owned();
+        tyk.create(stamp(api(1, "/a"), &other).document);
+        let before = tyk.loaded();
+        // when the route changes
+        let done = stage.submit(job("a", vec![version(1, "/a", 2)])).await;
+        // then the other one's stays, and is named
+        assert_eq!(tyk.loaded()[&id(1)], before[&id(1)], "{mode:?}");
+        assert!(
+            matches!(done.troubled.get(&id(1)), Some(Trouble::Foreign { .. })),
+            "{mode:?} {done:?}"
+        );
+    }
 }
 
 /// As the operator's own: a connection that is not what the context says today leads nowhere.

@@ -301,19 +301,23 @@ impl<'a> Batch<'a> {
         writes: Vec<Write>,
         removals: Vec<Removal>,
     ) -> (Vec<Write>, Vec<(Removal, bool)>) {
-        let (known, unknown): (Vec<Write>, Vec<Write>) = writes.into_iter().partition(|write| write.known);
-        let mut left = known;
-        let asked = unknown.into_iter().map(|write| {
+        let mut left = Vec::new();
+        let asked = writes.into_iter().map(|write| {
             let id = Arc::clone(&write.id);
             (write, id)
         });
         for (write, answer) in self.ask(asked.collect()).await {
             match self.found(write.job, answer) {
                 Err(error) => self.trouble(&write, Trouble::Failed(error)),
-                Ok(Found::Nothing) => left.push(write),
+                Ok(Found::Nothing) => left.push(Write {
+                    exists: false,
+                    ..write
+                }),
                 Ok(Found::Foreign(owner)) => {
                     self.trouble(&write, Trouble::Foreign { owner });
                 }
+                // It stood, and is to be another now.
+                Ok(Found::Own(_)) if write.known => left.push(write),
                 Ok(Found::Own(document)) => left.extend(self.compare(write, &document)),
             }
         }

@@ -123,7 +123,7 @@ pub(super) struct Write {
     pub(super) id: Arc<str>,
     pub(super) job: usize,
     pub(super) wanted: Wanted,
-    /// Known to stand under our name: need not be looked at.
+    /// Known to have stood under our name: it is asked only whether it still is ours.
     pub(super) known: bool,
     pub(super) attempts: u32,
     pub(super) lost: bool,

@@ -15,6 +15,7 @@ everywhere!(
     what_does_not_stand_at_its_new_place_is_not_taken_from_its_old_one,
     a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else,
     taking_a_place_out_of_the_annotation_leaves_what_stands_there,
+    a_tyk_that_never_answered_is_not_remembered_once_the_context_leads_elsewhere,
     gateways_of_two_classes_are_two_tyks_each_with_its_own_trouble,
     another_context_of_the_same_tyk_moves_nothing,
     another_name_of_the_same_tyk_takes_nothing_away,
@@ -95,6 +96,30 @@ async fn a_context_that_leads_elsewhere_blocks_the_cleanup_and_nothing_else(plac
         (vec![], ids(&["/a", "/b"]))
     );
     assert_eq!(bench.event("CleanupBlocked").len(), 1);
+}
+
+async fn a_tyk_that_never_answered_is_not_remembered_once_the_context_leads_elsewhere(place: Where) {
+    // given a route that stands, and a context whose url is mistyped for a while: nothing is ever sent there
+    let mut bench = Bench::at_with(&place, [route(&["/a"])]).await;
+    let point = |bench: &Bench, url: &str| {
+        let change = json!({"spec": {"env": {"url": url}}});
+        bench.server.edit("OperatorContext", "tyk", "main", change);
+    };
+    bench.tyk.breaks(Some(TykErrorClass::Unreachable));
+    point(&bench, OTHER);
+    bench.settle().await;
+    assert!(bench.accepted().starts_with("False/TranslationFailed"));
+    // when it is mended
+    bench.tyk.breaks(None);
+    point(&bench, URL);
+    bench.retry().await;
+    assert_eq!(bench.accepted(), "True/Accepted: 1 API");
+    // then nothing is left of the mistake, and the route can be deleted
+    assert_eq!(bench.annotation(), bench.remembers(&["/a"]));
+    assert_eq!(bench.event("CleanupBlocked"), NOTHING);
+    bench.server.delete("HTTPRoute", "shop", "r");
+    bench.settle().await;
+    assert_eq!((bench.route(), bench.tyk.ids(URL)), (None, vec![]));
 }
 
 async fn taking_a_place_out_of_the_annotation_leaves_what_stands_there(place: Where) {

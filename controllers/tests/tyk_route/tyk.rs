@@ -301,6 +301,10 @@ impl Syncing for Actors {
         done
     }
 
+    async fn reach(&self, _: &Arc<Connection>, _: &Key) -> Result<(), TykError> {
+        self.tyk.lock().broken.clone().map_or(Ok(()), Err)
+    }
+
     fn forget(&self, _: &Key) {}
 }
 

@@ -1,4 +1,5 @@
-//! Many routes at once, by a clock of the test: how long they wait for one another before Tyk is asked to reload.
+//! Many routes at once, by a clock of the test: how long they wait for one another before Tyk is asked to reload, and for
+//! how long a Tyk is asked that does not answer.
 
 use std::{
     collections::HashMap,
@@ -12,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use futures::future::join_all;
 use routewright::tyk::{
-    client::{Bundle, Listed, StoredCertificate, TykApi, TykError},
+    client::{Bundle, Listed, StoredCertificate, TykApi, TykError, TykErrorClass},
     objects::{Fingerprint, Key},
     sync::{Actors, Connector, Settings, Syncing as _},
     verdict::{CertificateUse, Connection, Mode},
@@ -80,6 +81,16 @@ impl Connector for Reached {
     }
 }
 
+fn connection() -> Arc<Connection> {
+    Arc::new(Connection {
+        url: "http://tyk".to_owned(),
+        org: "org1".to_owned(),
+        mode: Mode::OpenSource,
+        context: Key::new("tyk", "main"),
+        fingerprint: Fingerprint("f".into()),
+    })
+}
+
 /// What came of one route: handed in and answered so long after the beginning.
 #[derive(Debug)]
 struct Answered {
@@ -99,13 +110,7 @@ async fn crowd(routes: u32, apart: Duration) -> (Vec<Answered>, usize) {
         Arc::new(|| true),
         Settings::default(),
     );
-    let connection = Arc::new(Connection {
-        url: "http://tyk".to_owned(),
-        org: "org1".to_owned(),
-        mode: Mode::OpenSource,
-        context: Key::new("tyk", "main"),
-        fingerprint: Fingerprint("f".into()),
-    });
+    let connection = connection();
     // given an actor that has been at work before: the first batch of a process reloads once more
     let done = actors
         .submit(&connection, job("first", vec![api(0, "/first")]))
@@ -157,4 +162,43 @@ async fn a_crowd_without_end_does_not_hold_up_who_came_first() {
         let took = one.answered - one.handed_in;
         assert!(took < Duration::from_millis(2350), "{one:?}");
     }
+}
+
+/// Nobody there.
+struct Nobody(AtomicUsize);
+
+#[async_trait]
+impl Connector for Nobody {
+    async fn connect(&self, _: &Connection) -> Result<Arc<dyn TykApi>, TykError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err(TykError::new(TykErrorClass::Unreachable, "no such host"))
+    }
+    async fn bundle(&self, _: &CertificateUse) -> Result<Bundle, TykError> {
+        panic!("there are no certificates")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tyk_that_nobody_wants_any_more_is_not_asked_for_ever() {
+    let nobody = Arc::new(Nobody(AtomicUsize::new(0)));
+    let connector: Arc<dyn Connector> = nobody.clone();
+    let actors = Actors::new(
+        connector,
+        Arc::new(|_| ()),
+        Arc::new(|| true),
+        Settings::default(),
+    );
+    let route = Key::new("shop", "r");
+    // given a route that wants a Tyk which never answers: it is asked for as long as the route comes back
+    for _ in 0..10 {
+        actors.reach(&connection(), &route).await.unwrap_err();
+        sleep(Duration::from_secs(300)).await;
+    }
+    let asked = nobody.0.load(Ordering::SeqCst);
+    assert!(asked >= 40, "{asked} questions in 50 minutes");
+    // when its connection is mended, so that it does not come here any more, then the questions end
+    sleep(Duration::from_secs(1800)).await;
+    let asked = nobody.0.load(Ordering::SeqCst);
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(nobody.0.load(Ordering::SeqCst), asked);
 }

@@ -127,6 +127,61 @@ async fn while_tyk_is_away_requests_are_few_and_when_it_is_back_routes_are_told(
 }
 
 #[tokio::test]
+async fn whether_anybody_answers_is_asked_once_and_told_when_it_changes() {
+    for mode in BOTH {
+        let stage = Stage::impatient(mode).await;
+        let tyk = stage.tyk();
+        let reach = async |n: u32| {
+            let route = Key::new("shop", format!("r{n}"));
+            stage.actors.reach(&stage.connection, &route).await
+        };
+        // given a Tyk that does not answer: fifty routes are one question
+        tyk.freeze();
+        let answers = futures::future::join_all((0..50).map(reach)).await;
+        for answer in answers {
+            assert_eq!(answer.unwrap_err().class, TykErrorClass::Unreachable);
+        }
+        // when it is back, then each is told, and nobody asks again
+        tyk.thaw();
+        stage.eventually("all told", || stage.told().len() >= 50).await;
+        let before = tyk.requests().len();
+        for answer in futures::future::join_all((0..50).map(reach)).await {
+            answer.unwrap();
+        }
+        assert_eq!(tyk.requests().len(), before, "{mode:?}");
+        // and a process without the lease asks nothing
+        let other = stage.again();
+        other.leads.store(false, Ordering::SeqCst);
+        other
+            .actors
+            .reach(&other.connection, &Key::new("shop", "r"))
+            .await
+            .unwrap();
+        assert_eq!(tyk.requests().len(), before, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_tyk_is_not_reached() {
+    // given somebody else's web server where Tyk should be
+    let app = axum::Router::new().fallback(|| async { (axum::http::StatusCode::NOT_FOUND, "no such page") });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        let connection = std::sync::Arc::new(Connection {
+            url: url.clone(),
+            ..(*stage.connection).clone()
+        });
+        let error = stage.actors.reach(&connection, &Key::new("shop", "r")).await;
+        let error = error.unwrap_err();
+        assert!(error.message.contains("404"), "{mode:?} {error}");
+    }
+    server.abort();
+}
+
+#[tokio::test]
 async fn a_credential_that_was_rotated_is_read_again() {
     for mode in BOTH {
         let stage = Stage::new(mode).await;

@@ -33,7 +33,8 @@ use crate::{
     tyk::{
         client::{TykError, TykErrorClass},
         objects::Key,
-        sync::{Contexts, Done, Job, Syncing},
+        sync::{Contexts, Done, Job, Syncing, Trouble},
+        translate::certificate_id,
         verdict::Connection,
         world::WatchedRoute,
     },
@@ -171,6 +172,26 @@ impl Drive {
         memory
     }
 
+    /// Nothing is remembered at a place where nobody has ever answered: if its URL was mistyped, what was remembered there
+    /// would hold the route back once it is mended. Why not, for the tasks that are not begun.
+    async fn reach(&self, route: &Key, intent: &mut Intent, known: &Memory) -> BTreeMap<usize, TykError> {
+        let mut unreached = BTreeMap::new();
+        for (number, task) in intent.tasks.iter().enumerate() {
+            let ids = task.apis.iter().map(|standing| standing.api.id.as_str());
+            let new: Vec<&str> = ids.filter(|id| !known.knows(&task.place.tyk, id)).collect();
+            if new.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.sync.reach(&task.connection, route).await {
+                for id in new {
+                    intent.before.take(&task.place, id);
+                }
+                unreached.insert(number, error);
+            }
+        }
+        unreached
+    }
+
     async fn task(&self, work: &Work, intent: &Intent, task: &Task) -> Done {
         let job = Job {
             owner: work.owner.clone(),
@@ -278,6 +299,25 @@ impl Drive {
     }
 }
 
+/// What comes of a task that is not begun.
+fn vain(task: &Task, error: &TykError) -> Done {
+    let failed = |id: &String| (id.clone(), Trouble::Failed(error.clone()));
+    let org = &task.connection.org;
+    let certificates = task.certificates.iter();
+    Done {
+        troubled: task
+            .apis
+            .iter()
+            .map(|standing| failed(&standing.api.id))
+            .collect(),
+        remaining: task.remove.iter().map(failed).collect(),
+        certificates: certificates
+            .map(|used| (certificate_id(org, &used.certificate), error.clone()))
+            .collect(),
+        mended: BTreeSet::new(),
+    }
+}
+
 /// The metadata of a route as this run knows it.
 struct Noted<'a> {
     owner: &'a OwnerPatch,
@@ -328,7 +368,8 @@ impl Effects<RoutePlanner> for Drive {
         let key = &work.owner.route;
         let memory = self.recalled(work).await;
         let remembered = !memory.is_empty();
-        let intent = intent(&work.wanted, memory);
+        let mut intent = intent(&work.wanted, memory.clone());
+        let unreached = self.reach(key, &mut intent, &memory).await;
         let controller = &work.owner.controller;
         let annotation = names::annotation(controller);
         let mut noted = Noted {
@@ -347,8 +388,16 @@ impl Effects<RoutePlanner> for Drive {
             noted.note(intent.before.text()).await?;
         }
         let mut ledger = Ledger::new(&intent);
-        let done =
-            futures::future::join_all(intent.tasks.iter().map(|task| self.task(work, &intent, task))).await;
+        let tasks =
+            intent
+                .tasks
+                .iter()
+                .enumerate()
+                .map(async |(number, task)| match unreached.get(&number) {
+                    Some(error) => vain(task, error),
+                    None => self.task(work, &intent, task).await,
+                });
+        let done = futures::future::join_all(tasks).await;
         for (task, done) in intent.tasks.iter().zip(&done) {
             ledger.task(task, done);
         }

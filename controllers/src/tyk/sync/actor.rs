@@ -47,6 +47,8 @@ pub(super) struct Shared {
     latest: Mutex<Arc<Connection>>,
     /// What the contexts that lead there say today, as far as they were heard of.
     today: Mutex<BTreeMap<Key, Fingerprint>>,
+    /// One at a time finds out whether a link works.
+    pub(super) reaching: tokio::sync::Mutex<()>,
 }
 
 impl Shared {
@@ -57,6 +59,7 @@ impl Shared {
             news: Notify::new(),
             latest: Mutex::new(Arc::clone(connection)),
             today: Mutex::default(),
+            reaching: tokio::sync::Mutex::default(),
         }
     }
 
@@ -85,6 +88,26 @@ impl Shared {
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A link does not work.
+    pub(super) fn broke(&self, connection: &Arc<Connection>, error: &TykError, settings: &Settings) {
+        let tyk = &connection.url;
+        let news = self.book().broke(connection, error, Instant::now(), settings);
+        if news {
+            warn!(%tyk, context = %connection.context, %error, "Tyk does not answer as it should; it is asked again until it does");
+        }
+        let left = self.book().no_way(&connection.fingerprint, error);
+        if left > 0 {
+            warn!(%tyk, left, "nothing leads to this Tyk any more: APIs of HTTPRoutes that are gone are left there");
+        }
+    }
+
+    /// A link works.
+    pub(super) fn works(&self, connection: &Arc<Connection>) {
+        if self.book().works(connection) {
+            info!(tyk = %connection.url, context = %connection.context, "Tyk answers again");
+        }
     }
 
     /// A reload took so long.
@@ -546,23 +569,11 @@ impl Actor {
     }
 
     fn broke(&self, connection: &Arc<Connection>, error: &TykError) {
-        let news = self
-            .shared
-            .book()
-            .broke(connection, error, Instant::now(), &self.seams.settings);
-        if news {
-            warn!(tyk = %self.url, context = %connection.context, %error, "Tyk does not answer as it should; it is asked again until it does");
-        }
-        let left = self.shared.book().no_way(&connection.fingerprint, error);
-        if left > 0 {
-            warn!(tyk = %self.url, left, "nothing leads to this Tyk any more: APIs of HTTPRoutes that are gone are left there");
-        }
+        self.shared.broke(connection, error, &self.seams.settings);
     }
 
     fn works(&self, connection: &Arc<Connection>) {
-        if self.shared.book().works(connection) {
-            info!(tyk = %self.url, context = %connection.context, "Tyk answers again");
-        }
+        self.shared.works(connection);
     }
 
     /// Begins looks that are due: probes of links that are down, and what stands.
@@ -723,11 +734,7 @@ impl Actor {
         let seams = Arc::clone(&self.seams);
         self.looks.push(
             async move {
-                let asked = async {
-                    let api = connect(&seams, &connection).await?;
-                    api.get(PROBE).await?;
-                    Ok(Look::Client(api))
-                };
+                let asked = async { Ok(Look::Client(answered(&seams, &connection).await?)) };
                 let answer = AssertUnwindSafe(asked).catch_unwind().await;
                 (Check::Api(PROBE.into()), 0, link, answer)
             }
@@ -889,6 +896,13 @@ fn line(seams: &Seams, connection: &Arc<Connection>, api: Arc<dyn TykApi>) -> Ar
         Arc::clone(connection),
         api,
     ))
+}
+
+/// A client that is answered.
+pub(super) async fn answered(seams: &Seams, connection: &Connection) -> Result<Arc<dyn TykApi>, TykError> {
+    let api = connect(seams, connection).await?;
+    api.get(PROBE).await?;
+    Ok(api)
 }
 
 async fn connect(seams: &Seams, connection: &Connection) -> Result<Arc<dyn TykApi>, TykError> {

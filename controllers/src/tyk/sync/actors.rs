@@ -16,8 +16,8 @@ use tokio::{
 
 use super::{
     Connector, Done, Drifted, Job, Routes, Syncing, Trouble,
-    actor::{Actor, Queued, Seams, Shared},
-    book,
+    actor::{Actor, Queued, Seams, Shared, answered},
+    book::{self, breaks},
 };
 use crate::{
     telemetry::tyk::TykMeter,
@@ -226,6 +226,50 @@ impl Syncing for Actors {
                     ..Done::default()
                 }
             }),
+        }
+    }
+
+    async fn reach(&self, connection: &Arc<Connection>, route: &Key) -> Result<(), TykError> {
+        if !(self.seams.may_write)() {
+            // The job will be told so.
+            return Ok(());
+        }
+        let shared = {
+            let place = place(connection);
+            let mut actors = locked(&self.actors);
+            let running = actors
+                .entry(place.clone())
+                .or_insert_with(|| self.start(connection, place));
+            Arc::clone(&running.shared)
+        };
+        shared.lead_by(connection);
+        let link = &connection.fingerprint;
+        let known = || {
+            let mut book = shared.book();
+            let down = book.down(link, route);
+            down.map(Err)
+                .or_else(|| book.links.contains_key(link).then_some(Ok(())))
+        };
+        if let Some(known) = known() {
+            return known;
+        }
+        let _one = shared.reaching.lock().await;
+        if let Some(known) = known() {
+            return known;
+        }
+        match answered(&self.seams, connection).await {
+            Ok(_) => {
+                shared.works(connection);
+                Ok(())
+            }
+            Err(error) => {
+                if breaks(&error) {
+                    shared.broke(connection, &error, &self.seams.settings);
+                    shared.book().fail(route);
+                    shared.wake();
+                }
+                Err(error)
+            }
         }
     }
 

@@ -169,7 +169,7 @@ pub(super) struct Book {
     chains: HashMap<Arc<str>, (Key, Fingerprint)>,
     checks: BTreeSet<(Instant, Check)>,
     pub(super) links: BTreeMap<Fingerprint, Health>,
-    failed: BTreeSet<Key>,
+    failed: BTreeMap<Key, Instant>,
     told: VecDeque<Key>,
     telling: BTreeSet<Key>,
     /// Routes whose write waits for another API to go, by slot.
@@ -194,6 +194,9 @@ const LOST: u32 = 3;
 /// So often a document is written again that is edited in place, before only its mark is watched.
 const EDITS: u8 = 3;
 
+/// A route that failed is waited for so long: more than twice the longest time between two of its tries.
+const WANTED: Duration = Duration::from_secs(900);
+
 impl Book {
     pub(super) fn new(mode: Mode, here: &str) -> Self {
         Self {
@@ -206,7 +209,7 @@ impl Book {
             chains: HashMap::new(),
             checks: BTreeSet::new(),
             links: BTreeMap::new(),
-            failed: BTreeSet::new(),
+            failed: BTreeMap::new(),
             told: VecDeque::new(),
             telling: BTreeSet::new(),
             blocked: HashMap::new(),
@@ -706,13 +709,13 @@ impl Book {
     /// The answer of a link that is known to be down. The route is told when it is up again.
     pub(super) fn down(&mut self, link: &Fingerprint, route: &Key) -> Option<TykError> {
         let error = self.links.get(link)?.down.clone()?;
-        self.failed.insert(route.clone());
+        self.fail(route);
         Some(error)
     }
 
     /// A route failed because its link is down.
     pub(super) fn fail(&mut self, route: &Key) {
-        self.failed.insert(route.clone());
+        self.failed.insert(route.clone(), Instant::now());
     }
 
     /// A link does not work. Whether that is news.
@@ -728,6 +731,9 @@ impl Book {
         let wait =
             reconcile_kit::runtime::jitter::doubled(settings.backoff.0, settings.backoff.1, health.failures);
         health.failures = health.failures.saturating_add(1);
+        // Who still wants this Tyk has come back since: a route looks again within minutes.
+        self.failed
+            .retain(|_, since| now.saturating_duration_since(*since) < WANTED);
         health.probe = Some(now + settings.jitter.around(wait, 0.2));
         if health.down.is_some() {
             return false;
@@ -745,7 +751,7 @@ impl Book {
             ..Health::default()
         };
         if news {
-            for route in std::mem::take(&mut self.failed) {
+            for route in std::mem::take(&mut self.failed).into_keys() {
                 self.tell(&route);
             }
             self.hurry = LOST;

@@ -145,6 +145,14 @@ pub trait Syncing: Send + Sync + 'static {
     /// same job again is safe and, when nothing changed, costs no request.
     async fn submit(&self, connection: &Arc<Connection>, job: Job) -> Done;
 
+    /// Whether anybody answers there as a Tyk does. Asked before a route remembers its first ids at a place: what was never
+    /// reached, because its URL was mistyped, should not be looked for for ever. Costs a request only while it is not known;
+    /// a route that is told `Err` is told when it is another.
+    async fn reach(&self, connection: &Arc<Connection>, route: &Key) -> Result<(), TykError> {
+        let _ = (connection, route);
+        Ok(())
+    }
+
     /// The route is gone: nothing of it is looked at any more, and what it still has in any Tyk is removed in the
     /// background, tried again until it is gone. A document of another owner stays. A job that names one of these ids,
     /// because the route came back, has it from the moment it is handed in: it is not removed after that.

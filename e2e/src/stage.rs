@@ -635,9 +635,17 @@ pub async fn restart(operator: &mut Operator) -> Result<()> {
 /// # Errors
 /// [`Error::Timeout`].
 pub async fn looked(operator: &Operator) -> Result<()> {
-    wait::eventually("both controllers have looked at every bucket", SOON, || async {
+    looked_by(operator, &["ingress-exposure", "httproute-exposure"]).await
+}
+
+/// Waits until these controllers have looked at everything since the start.
+///
+/// # Errors
+/// [`Error::Timeout`].
+pub async fn looked_by(operator: &Operator, controllers: &[&str]) -> Result<()> {
+    wait::eventually("the controllers have looked at everything", SOON, || async {
         let text = operator.metrics().await.map_err(|e| e.to_string())?;
-        let done = ["ingress-exposure", "httproute-exposure"].iter().all(|c| {
+        let done = controllers.iter().all(|c| {
             [
                 format!("routewright_controller_state{{controller=\"{c}\",state=\"Running\"}} 1"),
                 format!("workqueue_depth{{name=\"{c}\",controller=\"{c}\"}} 0"),

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 
 use super::proxy::{Cut, Proxy};
 use super::real::{RealGarage, TOKEN};
-use super::support::{options, put, server, start_beside};
+use super::support::{options, put, server, start_beside, turns};
 
 /// Deadline of what should happen within seconds.
 const SOON: Duration = Duration::from_secs(90);
@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(90);
 struct Process {
     runtime: Option<Runtime>,
     app: Option<App>,
-    /// Grows with the turns of its thread.
+    /// See [`turns`].
     turns: Arc<AtomicUsize>,
 }
 
@@ -47,14 +47,7 @@ impl Process {
             .spawn(async move { start_beside(&server, &flags, None) })
             .await
             .unwrap();
-        let turns = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&turns);
-        runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                counter.fetch_add(1, Ordering::SeqCst);
-            }
-        });
+        let turns = turns(&runtime);
         Self {
             runtime: Some(runtime),
             app: Some(app),

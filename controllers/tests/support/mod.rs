@@ -8,7 +8,13 @@
     clippy::indexing_slicing
 )]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use reconcile_kit::{
     runtime::{
@@ -35,6 +41,20 @@ use serde_json::{Value, json};
 
 /// User that the operator acts as.
 pub const OPERATOR: &str = "system:serviceaccount:routewright:routewright";
+
+/// Grows with the turns that a runtime of one thread has, some hundred a second: time that passes while it stands still does
+/// not count.
+pub fn turns(runtime: &tokio::runtime::Runtime) -> Arc<AtomicUsize> {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&turns);
+    runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    turns
+}
 
 /// Flags off, everything else by default.
 pub fn options() -> Options {

@@ -44,7 +44,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 struct Process {
     app: App,
     runtime: tokio::runtime::Runtime,
-    /// Grows with the turns of its thread.
+    /// See [`support::turns`].
     turns: Arc<AtomicUsize>,
 }
 
@@ -59,14 +59,7 @@ impl Process {
                 .build()
                 .unwrap();
             let app = runtime.block_on(async { operator(&server, &kind) });
-            let turns = Arc::new(AtomicUsize::new(0));
-            let counter = Arc::clone(&turns);
-            runtime.spawn(async move {
-                loop {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                    counter.fetch_add(1, Ordering::SeqCst);
-                }
-            });
+            let turns = support::turns(&runtime);
             Self { app, runtime, turns }
         };
         std::thread::spawn(start).join().unwrap()

@@ -1,23 +1,19 @@
-//! What must not happen while Tyk starts, while a credential is replaced, and when the question whether Tyk is back breaks off.
+//! What must not happen while Tyk starts, and while a credential is replaced.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use routewright::tyk::{
-    client::{Bundle, Listed, StoredCertificate, TykApi, TykError, TykErrorClass},
+    client::{Bundle, TykApi, TykError, TykErrorClass},
     objects::Fingerprint,
     sync::{Actors, Connector, Settings, Syncing as _, Trouble},
     translate::stamp,
     verdict::{CertificateUse, Connection, Mode},
 };
 use routewright_tyk_double::Fault;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::stage::{BOTH, Given, Stage, api, id, job, owner, removal, settings, version};
@@ -139,101 +135,4 @@ async fn a_credential_that_was_replaced_is_not_asked_with_for_ever() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
-}
-
-/// A client that panics at one kind of question while it is told to.
-struct Panicking {
-    api: Arc<dyn TykApi>,
-    breaks: Arc<AtomicBool>,
-    broke: Arc<AtomicUsize>,
-}
-
-#[async_trait]
-impl TykApi for Panicking {
-    fn mode(&self) -> Mode {
-        self.api.mode()
-    }
-    async fn get(&self, id: &str) -> Result<Option<Value>, TykError> {
-        if self.breaks.swap(false, Ordering::SeqCst) {
-            self.broke.fetch_add(1, Ordering::SeqCst);
-            panic!("a defect of the program");
-        }
-        self.api.get(id).await
-    }
-    async fn list(&self) -> Result<Vec<Listed>, TykError> {
-        self.api.list().await
-    }
-    async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {
-        self.api.put(id, document, exists).await
-    }
-    async fn delete(&self, id: &str) -> Result<bool, TykError> {
-        self.api.delete(id).await
-    }
-    async fn reload(&self) -> Result<(), TykError> {
-        self.api.reload().await
-    }
-    async fn certificate(&self, id: &str) -> Result<Option<StoredCertificate>, TykError> {
-        self.api.certificate(id).await
-    }
-    async fn upload(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
-        self.api.upload(id, bundle).await
-    }
-    async fn replace(&self, id: &str, bundle: &Bundle) -> Result<String, TykError> {
-        self.api.replace(id, bundle).await
-    }
-}
-
-struct Frail {
-    given: Arc<Given>,
-    breaks: Arc<AtomicBool>,
-    broke: Arc<AtomicUsize>,
-}
-
-#[async_trait]
-impl Connector for Frail {
-    async fn connect(&self, connection: &Connection) -> Result<Arc<dyn TykApi>, TykError> {
-        Ok(Arc::new(Panicking {
-            api: self.given.connect(connection).await?,
-            breaks: Arc::clone(&self.breaks),
-            broke: Arc::clone(&self.broke),
-        }))
-    }
-
-    async fn bundle(&self, used: &CertificateUse) -> Result<Bundle, TykError> {
-        self.given.bundle(used).await
-    }
-}
-
-#[tokio::test]
-async fn a_panic_of_the_question_whether_tyk_is_back_does_not_leave_it_away_for_ever() {
-    // given a Tyk that is away
-    let stage = Stage::new(Mode::OpenSource).await;
-    let (breaks, broke) = (Arc::new(AtomicBool::new(false)), Arc::default());
-    let told: Arc<AtomicUsize> = Arc::default();
-    let tell = Arc::clone(&told);
-    let actors = Actors::new(
-        Arc::new(Frail {
-            given: Arc::clone(&stage.given),
-            breaks: Arc::clone(&breaks),
-            broke: Arc::clone(&broke),
-        }),
-        Arc::new(move |_| {
-            tell.fetch_add(1, Ordering::SeqCst);
-        }),
-        Arc::new(|| true),
-        settings(),
-    );
-    stage.tyk().freeze();
-    let done = actors
-        .submit(&stage.connection, job("a", vec![api(1, "/a")]))
-        .await;
-    assert!(!done.is_clean());
-    // when the question whether it is back breaks off once, and then it is back
-    breaks.store(true, Ordering::SeqCst);
-    stage
-        .eventually("a probe broke", || broke.load(Ordering::SeqCst) > 0)
-        .await;
-    stage.tyk().thaw();
-    // then that is found out, and the route is told
-    stage.eventually("told", || told.load(Ordering::SeqCst) > 0).await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use async_trait::async_trait;
@@ -29,20 +29,24 @@ struct Frail {
     given: Arc<Given>,
     at: Where,
     breaks: Arc<AtomicBool>,
+    /// How often it broke.
+    broke: Arc<AtomicUsize>,
 }
 
 struct Breaking {
     api: Arc<dyn TykApi>,
     at: Where,
     breaks: Arc<AtomicBool>,
+    /// How often it broke.
+    broke: Arc<AtomicUsize>,
 }
 
 impl Breaking {
     fn pass(&self, at: Where) {
-        assert!(
-            self.at != at || !self.breaks.load(Ordering::SeqCst),
-            "a defect of the program"
-        );
+        if self.at == at && self.breaks.load(Ordering::SeqCst) {
+            self.broke.fetch_add(1, Ordering::SeqCst);
+            panic!("a defect of the program");
+        }
     }
 }
 
@@ -91,6 +95,7 @@ impl Connector for Frail {
             api,
             at: self.at,
             breaks: Arc::clone(&self.breaks),
+            broke: Arc::clone(&self.broke),
         };
         breaking.pass(Where::Connecting);
         Ok(Arc::new(breaking))
@@ -108,6 +113,51 @@ fn internal(done: &Done) -> bool {
     )
 }
 
+fn way(stage: &Stage, name: &str) -> Arc<Connection> {
+    Arc::new(Connection {
+        context: Key::new("tyk", name),
+        fingerprint: Fingerprint(name.to_owned()),
+        ..(*stage.connection).clone()
+    })
+}
+
+#[tokio::test]
+async fn a_panic_of_the_question_whether_tyk_is_back_does_not_leave_it_away_for_ever() {
+    // given a Tyk that is away
+    let stage = Stage::new(Mode::OpenSource).await;
+    let (breaks, broke, told) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let tell = Arc::clone(&told);
+    let actors = Actors::new(
+        Arc::new(Frail {
+            given: Arc::clone(&stage.given),
+            at: Where::Asking,
+            breaks: Arc::clone(&breaks),
+            broke: Arc::clone(&broke),
+        }),
+        Arc::new(move |_| {
+            tell.fetch_add(1, Ordering::SeqCst);
+        }),
+        Arc::new(|| true),
+        settings(),
+    );
+    stage.tyk().freeze();
+    let job = job("a", vec![api(1, "/a")]);
+    assert!(!actors.submit(&way(&stage, "frail"), job).await.is_clean());
+    // when the question whether it is back breaks off, and then it is back
+    breaks.store(true, Ordering::SeqCst);
+    stage
+        .eventually("a question broke off", || broke.load(Ordering::SeqCst) > 0)
+        .await;
+    breaks.store(false, Ordering::SeqCst);
+    stage.tyk().thaw();
+    // then that is found out, and the route is told
+    stage.eventually("told", || told.load(Ordering::SeqCst) > 0).await;
+}
+
 #[tokio::test]
 async fn a_panic_on_one_way_is_an_error_there_and_nothing_elsewhere() {
     for mode in BOTH {
@@ -122,18 +172,12 @@ async fn a_panic_on_one_way_is_an_error_there_and_nothing_elsewhere() {
                     given: Arc::clone(&frail.given),
                     at,
                     breaks: Arc::clone(&breaks),
+                    broke: Arc::default(),
                 }),
                 Arc::new(move |key: &Key| tell.lock().unwrap().push(key.clone())),
                 Arc::new(|| true),
                 settings(),
             );
-            let way = |stage: &Stage, name: &str| {
-                Arc::new(Connection {
-                    context: Key::new("tyk", name),
-                    fingerprint: Fingerprint(name.to_owned()),
-                    ..(*stage.connection).clone()
-                })
-            };
             let (to_frail, to_sound) = (way(&frail, "frail"), way(&sound, "sound"));
             // when jobs for both come at once
             let (broken, whole) = tokio::join!(

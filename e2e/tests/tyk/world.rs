@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use routewright_e2e::operator::Operator;
-use routewright_e2e::stage::{SOON, Stage};
+use routewright_e2e::stage::{SOON, Stage, looked_by};
 use routewright_e2e::tools::Part;
 use routewright_e2e::tyk::{HTTP, Tyk, Which};
 use routewright_e2e::{Cluster, Result, Scenario, image, wait};
@@ -130,21 +130,10 @@ impl World {
 
     /// Waits until all four controllers have nothing to do, as they say themselves.
     pub(crate) async fn looked(&self) -> Result<()> {
-        wait::eventually("the controllers have looked at everything", SOON, || async {
-            let text = self.operator.metrics().await.map_err(|e| e.to_string())?;
-            let done = ["tyk-gatewayclass", "tyk-gateway", "tyk-httproute"]
-                .iter()
-                .all(|c| {
-                    [
-                        format!("routewright_controller_state{{controller=\"{c}\",state=\"Running\"}} 1"),
-                        format!("workqueue_depth{{name=\"{c}\",controller=\"{c}\"}} 0"),
-                        format!("controller_runtime_active_workers{{controller=\"{c}\"}} 0"),
-                    ]
-                    .iter()
-                    .all(|wanted| text.lines().any(|line| line == wanted))
-                });
-            if done { Ok(()) } else { Err(text) }
-        })
+        looked_by(
+            &self.operator,
+            &["tyk-gatewayclass", "tyk-gateway", "tyk-httproute"],
+        )
         .await
     }
 

@@ -156,7 +156,8 @@ async fn a_routes_life_with_a_credential_that_fails_and_one_that_works_sends_no_
         assert!(ends.iter().any(|end| end != "success"), "{ends:?}");
         // and what Tyk had to do with each, in its trace
         let spans = collector.spans();
-        let submits: Vec<_> = spans.iter().filter(|span| span.name == "submit").collect();
+        let of_tyk = |span: &&super::Span| ["reach", "submit"].contains(&span.name.as_str());
+        let submits: Vec<_> = spans.iter().filter(of_tyk).collect();
         let with = |class: Option<&str>| {
             let said = submits.iter().map(|span| attributes(&span.attributes));
             said.filter(|said| said.get("error.class").map(String::as_str) == class)

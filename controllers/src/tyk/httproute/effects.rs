@@ -182,7 +182,10 @@ impl Drive {
             if new.is_empty() {
                 continue;
             }
-            if let Err(error) = self.sync.reach(&task.connection, route).await {
+            let span = span("reach", &task.connection, 0, 0);
+            let reached = self.sync.reach(&task.connection, route);
+            if let Err(error) = reached.instrument(span.clone()).await {
+                failed(&span, error.class.label());
                 for id in new {
                     intent.before.take(&task.place, id);
                 }
@@ -217,18 +220,7 @@ impl Drive {
     /// Hands a job in and waits for what comes of it: the part of Tyk in the trace of a reconcile. The calls themselves are
     /// made for many routes at once and belong to none.
     async fn submit(&self, connection: &Arc<Connection>, job: Job) -> Done {
-        let url = reqwest::Url::parse(&connection.url).ok();
-        let span = tracing::info_span!(
-            "tyk",
-            otel.name = "submit",
-            otel.kind = "client",
-            server.address = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default(),
-            tyk.context = %connection.context,
-            tyk.apis = job.apis.len(),
-            tyk.removals = job.remove.len(),
-            otel.status_code = tracing::field::Empty,
-            error.class = tracing::field::Empty,
-        );
+        let span = span("submit", connection, job.apis.len(), job.remove.len());
         let done = self.sync.submit(connection, job).instrument(span.clone()).await;
         if let Some(trouble) = done.trouble() {
             failed(&span, trouble);
@@ -297,6 +289,22 @@ impl Drive {
             }
         }
     }
+}
+
+/// What is asked of a Tyk, in the trace of a reconcile.
+fn span(what: &'static str, connection: &Connection, apis: usize, removals: usize) -> tracing::Span {
+    let url = reqwest::Url::parse(&connection.url).ok();
+    tracing::info_span!(
+        "tyk",
+        otel.name = what,
+        otel.kind = "client",
+        server.address = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default(),
+        tyk.context = %connection.context,
+        tyk.apis = apis,
+        tyk.removals = removals,
+        otel.status_code = tracing::field::Empty,
+        error.class = tracing::field::Empty,
+    )
 }
 
 /// What comes of a task that is not begun.

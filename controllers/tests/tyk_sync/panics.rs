@@ -124,7 +124,7 @@ fn way(stage: &Stage, name: &str) -> Arc<Connection> {
 #[tokio::test]
 async fn a_panic_of_the_question_whether_tyk_is_back_does_not_leave_it_away_for_ever() {
     // given a Tyk that is away
-    let stage = Stage::new(Mode::OpenSource).await;
+    let stage = Stage::impatient(Mode::OpenSource).await;
     let (breaks, broke, told) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),

@@ -52,7 +52,7 @@ const PACE: Duration = Duration::from_millis(500);
 
 /// A reconcile of a route waits for a reload of Tyk nearly all of its time, and those that wait together share one: so
 /// many times more of them at once than of others, or a thousand routes would need a thousand sixteenths of reloads. Each
-/// holds its documents meanwhile, some 90 KiB: 16 times as many took a quarter of the time for a thousand routes and cost 22 MiB for good.
+/// holds its documents meanwhile.
 const WAITING: u16 = 4;
 
 /// What the operator is started with, as far as Tyk is concerned.

@@ -177,8 +177,8 @@ impl Drive {
     async fn reach(&self, route: &Key, intent: &mut Intent, known: &Memory) -> BTreeMap<usize, TykError> {
         let mut unreached = BTreeMap::new();
         for (number, task) in intent.tasks.iter().enumerate() {
-            let ids = task.apis.iter().map(|standing| standing.api.id.as_str());
-            let new: Vec<&str> = ids.filter(|id| !known.knows(&task.place.tyk, id)).collect();
+            let new = |id: &&str| !known.knows(&task.place.tyk, id);
+            let new: Vec<&str> = task.ids().filter(new).collect();
             if new.is_empty() {
                 continue;
             }
@@ -309,16 +309,12 @@ fn span(what: &'static str, connection: &Connection, apis: usize, removals: usiz
 
 /// What comes of a task that is not begun.
 fn vain(task: &Task, error: &TykError) -> Done {
-    let failed = |id: &String| (id.clone(), Trouble::Failed(error.clone()));
+    let failed = |id: &str| (id.to_owned(), Trouble::Failed(error.clone()));
     let org = &task.connection.org;
     let certificates = task.certificates.iter();
     Done {
-        troubled: task
-            .apis
-            .iter()
-            .map(|standing| failed(&standing.api.id))
-            .collect(),
-        remaining: task.remove.iter().map(failed).collect(),
+        troubled: task.ids().map(failed).collect(),
+        remaining: task.remove.iter().map(|id| failed(id)).collect(),
         certificates: certificates
             .map(|used| (certificate_id(org, &used.certificate), error.clone()))
             .collect(),

@@ -118,7 +118,7 @@ pub struct Task {
 
 impl Task {
     /// Ids of what should stand.
-    fn ids(&self) -> impl Iterator<Item = &str> {
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.apis.iter().map(|standing| standing.api.id.as_str())
     }
 }
@@ -245,15 +245,13 @@ pub fn intent(wanted: &Wanted, memory: Memory) -> Intent {
     let mut leftovers: BTreeMap<&str, Leftover> = BTreeMap::new();
     for (place, ids) in before.places() {
         let goes = ids.iter().filter(|id| !stays.contains(id.as_str()));
-        let here = || tasks.values().filter(|task| task.place.tyk == place.tyk);
-        let stand: BTreeSet<String> = here().flat_map(Task::ids).map(ToOwned::to_owned).collect();
+        let here = tasks.values().filter(|task| task.place.tyk == place.tyk);
+        let stand: BTreeSet<&str> = here.flat_map(Task::ids).collect();
+        let goes: Vec<String> = goes.filter(|id| !stand.contains(id.as_str())).cloned().collect();
         match tasks.values_mut().find(|task| task.place.tyk == place.tyk) {
-            Some(task) => task
-                .remove
-                .extend(goes.filter(|id| !stand.contains(id.as_str())).cloned()),
+            Some(task) => task.remove.extend(goes),
             None => {
-                let mut goes = goes.peekable();
-                if goes.peek().is_none() {
+                if goes.is_empty() {
                     continue;
                 }
                 let leftover = leftovers.entry(&place.tyk).or_insert_with(|| Leftover {
@@ -262,7 +260,7 @@ pub fn intent(wanted: &Wanted, memory: Memory) -> Intent {
                     remove: BTreeSet::new(),
                 });
                 leftover.contexts.insert(place.context.clone());
-                leftover.remove.extend(goes.cloned());
+                leftover.remove.extend(goes);
             }
         }
     }

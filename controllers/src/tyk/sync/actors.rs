@@ -144,11 +144,8 @@ impl Actors {
 
     /// Hands a job to the actor of its connection, unless the answer is known already.
     fn hand_in(&self, connection: &Arc<Connection>, job: Job) -> Result<oneshot::Receiver<Done>, Done> {
-        let place = place(connection);
         let mut actors = locked(&self.actors);
-        let running = actors
-            .entry(place.clone())
-            .or_insert_with(|| self.start(connection, place));
+        let running = self.actor(&mut actors, connection);
         if !(self.seams.may_write)() {
             let message = "Tyk was not asked: this process does not hold the lease";
             let error = TykError::new(TykErrorClass::Fenced, message);
@@ -183,6 +180,18 @@ impl Actors {
         // The actor is there: it ends only under the lock that is held here.
         let _ = running.jobs.send(queued);
         Ok(answer)
+    }
+
+    /// The actor of a connection, started if there is none.
+    fn actor<'a>(
+        &self,
+        actors: &'a mut HashMap<Place, Running>,
+        connection: &Arc<Connection>,
+    ) -> &'a Running {
+        let place = place(connection);
+        actors
+            .entry(place.clone())
+            .or_insert_with(|| self.start(connection, place))
     }
 
     fn start(&self, connection: &Arc<Connection>, place: Place) -> Running {
@@ -235,12 +244,8 @@ impl Syncing for Actors {
             return Ok(());
         }
         let shared = {
-            let place = place(connection);
             let mut actors = locked(&self.actors);
-            let running = actors
-                .entry(place.clone())
-                .or_insert_with(|| self.start(connection, place));
-            Arc::clone(&running.shared)
+            Arc::clone(&self.actor(&mut actors, connection).shared)
         };
         shared.lead_by(connection);
         let link = &connection.fingerprint;
@@ -295,12 +300,8 @@ impl Syncing for Actors {
         if !(self.seams.may_write)() {
             return;
         }
-        let place = place(connection);
-        let mut actors = locked(&self.actors);
         // An actor sweeps by itself when it begins.
-        actors
-            .entry(place.clone())
-            .or_insert_with(|| self.start(connection, place));
+        self.actor(&mut locked(&self.actors), connection);
     }
 
     fn ask(&self, routes: Arc<dyn Routes>) {

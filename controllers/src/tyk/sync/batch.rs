@@ -283,10 +283,14 @@ impl<'a> Batch<'a> {
     }
 
     /// Asks for many ids, a few at a time.
-    async fn ask<T>(&self, items: Vec<(T, Arc<str>)>) -> Vec<(T, Result<Option<Value>, TykError>)> {
+    async fn ask<T>(
+        &self,
+        items: Vec<T>,
+        id: fn(&T) -> &Arc<str>,
+    ) -> Vec<(T, Result<Option<Value>, TykError>)> {
         stream::iter(items)
-            .map(|(item, id)| async move {
-                let id = &*id;
+            .map(|item| async move {
+                let id = &**id(&item);
                 let answer = self.line.call(|api| async move { api.get(id).await }).await;
                 (item, answer)
             })
@@ -302,11 +306,7 @@ impl<'a> Batch<'a> {
         removals: Vec<Removal>,
     ) -> (Vec<Write>, Vec<(Removal, bool)>) {
         let mut left = Vec::new();
-        let asked = writes.into_iter().map(|write| {
-            let id = Arc::clone(&write.id);
-            (write, id)
-        });
-        for (write, answer) in self.ask(asked.collect()).await {
+        for (write, answer) in self.ask(writes, |write| &write.id).await {
             match self.found(write.job, answer) {
                 Err(error) => self.trouble(&write, Trouble::Failed(error)),
                 Ok(Found::Nothing) => left.push(Write {
@@ -322,11 +322,7 @@ impl<'a> Batch<'a> {
             }
         }
         let mut going = Vec::new();
-        let asked = removals.into_iter().map(|removal| {
-            let id = Arc::clone(&removal.id);
-            (removal, id)
-        });
-        let answers = self.ask(asked.collect()).await;
+        let answers = self.ask(removals, |removal| &removal.id).await;
         for (removal, answer) in self.ask_again(answers).await {
             match self.found(removal.job, answer) {
                 Err(error) => self.remains(&removal, Trouble::Failed(error)),
@@ -366,13 +362,10 @@ impl<'a> Batch<'a> {
         if unseen.is_empty() {
             return sure;
         }
-        let unseen = unseen.into_iter().map(|(removal, _)| {
-            let id = Arc::clone(&removal.id);
-            (removal, id)
-        });
+        let unseen = unseen.into_iter().map(|(removal, _)| removal);
         match self.reload().await {
-            Ok(()) => sure.extend(self.ask(unseen.collect()).await),
-            Err(error) => sure.extend(unseen.map(|(removal, _)| (removal, Err(error.clone())))),
+            Ok(()) => sure.extend(self.ask(unseen.collect(), |removal| &removal.id).await),
+            Err(error) => sure.extend(unseen.map(|removal| (removal, Err(error.clone())))),
         }
         sure
     }
@@ -561,12 +554,9 @@ impl<'a> Batch<'a> {
     async fn confirm(&mut self, removals: Vec<(Removal, bool)>) -> Vec<(Removal, bool)> {
         let (sure, unsure): (Vec<_>, Vec<_>) = removals.into_iter().partition(|(_, sure)| *sure);
         let mut left = Vec::new();
-        let asked = unsure.into_iter().map(|(removal, _)| {
-            let id = Arc::clone(&removal.id);
-            (removal, id)
-        });
+        let asked = unsure.into_iter().map(|(removal, _)| removal).collect();
         let mut gone: Vec<Removal> = sure.into_iter().map(|(removal, _)| removal).collect();
-        for (removal, answer) in self.ask(asked.collect()).await {
+        for (removal, answer) in self.ask(asked, |removal| &removal.id).await {
             match self.found(removal.job, answer) {
                 Ok(Found::Nothing) => gone.push(removal),
                 Ok(Found::Own(_)) => left.push((removal, false)),
@@ -589,11 +579,7 @@ impl<'a> Batch<'a> {
         // Another node of several may answer, which reloads within its own tick.
         let waits = self.settings.settle.iter().copied().map(Some).chain([None]);
         for wait in waits.collect::<Vec<_>>() {
-            let asked = left.into_iter().map(|write| {
-                let id = Arc::clone(&write.id);
-                (write, id)
-            });
-            let answers = self.ask(asked.collect()).await;
+            let answers = self.ask(left, |write| &write.id).await;
             left = Vec::new();
             for (write, answer) in answers {
                 left.extend(self.verified(write, answer, wait.is_none()));

@@ -185,6 +185,12 @@ impl Double {
         self
     }
 
+    /// Starts it on the current tokio runtime without any listener: [`Handle::ask`] is the only way to it. Nothing of it
+    /// touches the network, so it works in simulated time.
+    pub fn start_unbound(self) -> Running {
+        server::start_unbound(self)
+    }
+
     /// Starts it on the current tokio runtime. An error is one of the listeners'.
     pub async fn start(self) -> io::Result<Running> {
         server::start(self).await

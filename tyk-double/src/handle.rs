@@ -20,6 +20,7 @@ use crate::{
     double::{Double, Mode},
     fault::Fault,
     plane::Plane,
+    server,
     state::{Api, File, State},
     steps::{Pause, Side, Steps},
     tls::Served,
@@ -192,6 +193,13 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
+    /// Answers a request to the REST API as if it had come over the network; `None` where the connection is cut. Faults,
+    /// stops and the journal apply.
+    pub async fn ask(&self, request: http::Request<bytes::Bytes>) -> Option<http::Response<bytes::Bytes>> {
+        let answer = server::control(Arc::clone(&self.shared), request).await;
+        answer.ok().map(server::whole)
+    }
+
     // --- where ------------------------------------------------------------------------------------------------------
 
     /// `http://127.0.0.1:port` of the REST API (and of the data plane, unless that has a place of its own).

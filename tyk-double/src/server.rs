@@ -57,6 +57,43 @@ enum Halves {
     ControlOnly,
 }
 
+/// A stand-in without listeners: it is asked by [`Handle::ask`] alone. Its host is the one of `settings.listen`.
+pub(crate) fn start_unbound(settings: Double) -> Running {
+    let (address, data) = (settings.listen, settings.data.unwrap_or(settings.listen));
+    let shared = Arc::new(shared(settings, address, data, None));
+    let mut tasks = Vec::new();
+    if !shared.settings.tick.is_zero() {
+        tasks.push(tokio::spawn(tick(Arc::clone(&shared))));
+    }
+    Running {
+        handle: Handle { shared },
+        tasks,
+    }
+}
+
+fn shared(settings: Double, address: SocketAddr, data: SocketAddr, tls: Option<SocketAddr>) -> Shared {
+    Shared {
+        listen: address.to_string(),
+        settings,
+        address,
+        data,
+        tls,
+        state: Default::default(),
+        plane: Default::default(),
+        served: Default::default(),
+        faults: Default::default(),
+        journal: Default::default(),
+        pending: Default::default(),
+        steps: Default::default(),
+        counters: Default::default(),
+        loads: watch::Sender::new(0),
+        wanted: Default::default(),
+        frozen: watch::Sender::new(false),
+        deaf: Default::default(),
+        over: watch::Sender::new(false),
+    }
+}
+
 pub(crate) async fn start(settings: Double) -> io::Result<Running> {
     let listener = TcpListener::bind(settings.listen).await?;
     let address = listener.local_addr()?;
@@ -76,26 +113,7 @@ pub(crate) async fn start(settings: Double) -> io::Result<Running> {
         Some(listener) => Some(listener.local_addr()?),
         None => None,
     };
-    let shared = Arc::new(Shared {
-        listen: address.to_string(),
-        settings,
-        address,
-        data: data_address,
-        tls: tls_address,
-        state: Default::default(),
-        plane: Default::default(),
-        served: Default::default(),
-        faults: Default::default(),
-        journal: Default::default(),
-        pending: Default::default(),
-        steps: Default::default(),
-        counters: Default::default(),
-        loads: watch::Sender::new(0),
-        wanted: Default::default(),
-        frozen: watch::Sender::new(false),
-        deaf: Default::default(),
-        over: watch::Sender::new(false),
-    });
+    let shared = Arc::new(shared(settings, address, data_address, tls_address));
     let mut tasks = Vec::new();
     let halves = if data.is_some() {
         Halves::ControlOnly
@@ -247,12 +265,21 @@ async fn one(
 
 async fn control_request(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<AnyBody>, Cut> {
     let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
+    control(shared, Request::from_parts(head, body))
+        .await
+        .map(respond)
+}
+
+/// Answers a request to the REST API whose body has come whole.
+pub(crate) async fn control(shared: Arc<Shared>, request: Request<Bytes>) -> Result<Reply, Cut> {
+    let (head, body) = request.into_parts();
     let path = head
         .uri
         .path_and_query()
         .map_or_else(String::new, |whole| whole.as_str().to_owned());
     let number = locked(&shared.journal).begin(head.method.as_str(), &path);
-    let body = body.collect().await.map_err(|_| Cut)?.to_bytes().to_vec();
+    let body = body.to_vec();
     locked(&shared.journal).sends(number, document::id_of(&body));
     let header = |name: &str| {
         head.headers
@@ -286,7 +313,7 @@ async fn control_request(shared: Arc<Shared>, request: Request<Incoming>) -> Res
     });
     let reply = task.await.map_err(|_| Cut)??;
     locked(&shared.journal).end(number, reply.status);
-    Ok(respond(reply))
+    Ok(reply)
 }
 
 /// A request that is being answered, as long as it lives.
@@ -384,6 +411,11 @@ async fn worked(
 }
 
 pub(crate) fn respond(reply: Reply) -> Response<AnyBody> {
+    whole(reply).map(full)
+}
+
+/// The answer as HTTP, its body in one piece.
+pub(crate) fn whole(reply: Reply) -> Response<Bytes> {
     let (kind, text) = match reply.body {
         Body::Json(value) => ("application/json", format!("{value}\n")),
         Body::Raw(text) => ("application/json", text),
@@ -392,7 +424,7 @@ pub(crate) fn respond(reply: Reply) -> Response<AnyBody> {
     let built = Response::builder()
         .status(reply.status)
         .header(CONTENT_TYPE, kind)
-        .body(full(text));
+        .body(Bytes::from(text));
     // Fails only for a status that is none.
-    built.unwrap_or_else(|_| Response::new(full("")))
+    built.unwrap_or_else(|_| Response::new(Bytes::new()))
 }

@@ -111,6 +111,13 @@ impl Token {
     fn has_dot(&self) -> bool {
         self.0.contains('.')
     }
+
+    /// Whether this is the token that a stand-in of Garage takes.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn is(&self, text: &str) -> bool {
+        self.0 == text
+    }
 }
 
 impl fmt::Debug for Token {

@@ -114,6 +114,17 @@ impl FakeGarage {
         }
     }
 
+    /// Every bucket that there is.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<BucketInfo> {
+        let state = lock(&self.0);
+        state
+            .buckets
+            .keys()
+            .filter_map(|id| state.info(Call::GetBucketInfo, id).ok())
+            .collect()
+    }
+
     /// Takes a bucket away, behind the Admin API's back.
     pub fn lose(&self, id: &BucketId) {
         lock(&self.0).buckets.remove(id);

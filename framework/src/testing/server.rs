@@ -475,6 +475,16 @@ impl ApiServer {
             .map(|o| watch::present(&o, &def.api_version(), false))
     }
 
+    /// An object by group and plural resource, if it is there, in the version in which it is stored.
+    pub fn find(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let id = Id {
+            resource: (group.to_owned(), resource.to_owned()),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        self.lock().store.get(&id).map(|object| (*object).clone())
+    }
+
     /// An object as a type, if it is there.
     ///
     /// # Panics

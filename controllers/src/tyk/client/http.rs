@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use reconcile_kit::runtime::jitter::{Jitter, doubled};
 use reqwest::{
     Certificate, Client, Method, Url,
@@ -68,10 +69,16 @@ pub(super) const LIST: usize = 128 * 1024 * 1024;
 /// is there. With fewer, a burst of writes made hundreds of them, each with a thread for its look-up.
 const IDLE: usize = 16;
 
+/// Carries one request to Tyk and brings back the answer. Takes the place of the network in simulations.
+pub type Wire = Arc<
+    dyn Fn(reqwest::Request) -> BoxFuture<'static, Result<reqwest::Response, reqwest::Error>> + Send + Sync,
+>;
+
 /// Connections by place and trust. One for the process.
 pub struct Pools {
     extra_ca: Vec<Certificate>,
     limits: Limits,
+    wire: Option<Wire>,
     known: Mutex<HashMap<(String, bool), Client>>,
 }
 
@@ -99,8 +106,16 @@ impl Pools {
         Ok(Self {
             extra_ca,
             limits,
+            wire: None,
             known: Mutex::default(),
         })
+    }
+
+    /// Sends every request through `wire` instead of the network.
+    #[must_use]
+    pub fn through(mut self, wire: Wire) -> Self {
+        self.wire = Some(wire);
+        self
     }
 
     fn client(&self, url: &str, insecure: bool) -> Result<Client, TykError> {
@@ -234,6 +249,7 @@ impl Answer {
 /// The HTTP side of one connection.
 pub(super) struct Http {
     client: Client,
+    wire: Option<Wire>,
     base: Url,
     header: (HeaderName, HeaderValue),
     credential: String,
@@ -269,6 +285,7 @@ impl Http {
         value.set_sensitive(true);
         Ok(Self {
             client: pools.client(&access.url, access.insecure)?,
+            wire: pools.wire.clone(),
             base,
             header: (header, value),
             credential: credential.to_owned(),
@@ -362,7 +379,14 @@ impl Http {
             self.meter.request(self.mode, call.verb, 0);
             (self.error(Unreachable, call, &chain(error)), None)
         };
-        let mut response = request.send().await.map_err(|error| lost(&error))?;
+        let sent = match &self.wire {
+            None => request.send().await,
+            Some(wire) => match request.build() {
+                Ok(request) => wire(request).await,
+                Err(error) => Err(error),
+            },
+        };
+        let mut response = sent.map_err(|error| lost(&error))?;
         let status = response.status();
         tracing::Span::current().record("http.response.status_code", status.as_u16());
         let asked = response

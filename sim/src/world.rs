@@ -1,0 +1,505 @@
+//! The simulated world: API server, Garages, Tyks, installations of the operator with their replicas, and other software
+//! that works in every cluster. Time goes in steps; every machine runs its part of a step, one after the other.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use kube::client::{Body, ClientBuilder};
+use reconcile_kit::{
+    runtime::{
+        Metrics, Scope, WriteGuard,
+        leadership::{Leadership, LeaseClient, RenewalLayer},
+    },
+    testing::ApiServer,
+};
+use routewright::{
+    app::{App, Doors, Options, lease_config},
+    exposure::tenancy::Guards,
+    garage::access::HttpAccess,
+    telemetry::tyk::TykMeter,
+    tyk::{
+        self,
+        client::http::{Limits, Pools},
+        controllers,
+    },
+};
+use routewright_tyk_double::Double;
+use serde_json::{Value, json};
+use tower::Service as _;
+
+use crate::{
+    determinism,
+    host::Host,
+    judge::{Judge, OPERATOR_NAMESPACE, Who},
+    net::Net,
+    outside::Sites,
+    universe,
+};
+
+/// What an installation is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// `--instance`
+    pub instance: String,
+    /// `--enable-ingress`
+    pub ingress: bool,
+    /// `--enable-gateway-api`
+    pub gateway_api: bool,
+    /// `--enable-garage-buckets`
+    pub buckets: bool,
+    /// `--enable-tyk` with this controller name.
+    pub tyk: Option<String>,
+    /// `--watch-namespaces`
+    pub namespaces: Option<Vec<String>>,
+}
+
+/// One process of an installation.
+pub struct Replica {
+    who: Who,
+    host: Option<Host>,
+    app: Option<App>,
+    net: Option<Net>,
+    boots: u64,
+    restart_at: Option<Duration>,
+    thaw_at: Option<Duration>,
+    /// How far ahead its wall clock is after the next boot, in milliseconds.
+    pub skew: i64,
+}
+
+/// One release of the operator.
+pub struct Installation {
+    /// Its flags.
+    pub flags: Flags,
+    /// Its processes.
+    pub replicas: Vec<Replica>,
+}
+
+/// Everything.
+pub struct World {
+    /// The API server.
+    pub server: ApiServer,
+    /// Garages and Tyks.
+    pub sites: Sites,
+    /// What is seen.
+    pub judge: Judge,
+    /// Releases of the operator.
+    pub installations: Vec<Installation>,
+    /// Where everybody else lives: users, other software, the Tyks.
+    platform: Host,
+    seed: u64,
+    now: Duration,
+    seen: usize,
+    calm_steps: u32,
+    reflected: Duration,
+    /// Other software that answers for Gateways and load balancers does its work.
+    pub reflexes: bool,
+}
+
+/// A step while something happens; the clocks of two machines never differ by more.
+const STEP: Duration = Duration::from_millis(20);
+/// The longest step while nothing happens.
+const LONGEST: Duration = Duration::from_millis(500);
+
+impl World {
+    /// A cluster with its platform, and these installations.
+    pub fn begin(seed: u64, installations: Vec<(Flags, usize)>) -> Self {
+        let mut platform = Host::boot(0);
+        let server = platform.run(async { universe::server() });
+        let (sites, judge) = (Sites::default(), Judge::default());
+        for (url, token) in universe::GARAGES {
+            sites.add_garage(url, token);
+            judge.keep_secret(token);
+        }
+        for url in universe::TYKS {
+            let double = Double::gateway()
+                .secret(universe::TYK_SECRET)
+                .reload_tick(Duration::from_secs(1));
+            sites.add_tyk(&mut platform, url, double);
+        }
+        judge.keep_secret(universe::TYK_SECRET);
+        let installations = installations
+            .into_iter()
+            .map(|(flags, replicas)| Installation {
+                replicas: (0..replicas)
+                    .map(|replica| Replica {
+                        who: Who {
+                            installation: flags.instance.clone(),
+                            replica,
+                            controller: flags.tyk.clone().unwrap_or_default(),
+                        },
+                        host: None,
+                        app: None,
+                        net: None,
+                        boots: 0,
+                        restart_at: Some(Duration::ZERO),
+                        thaw_at: None,
+                        skew: 0,
+                    })
+                    .collect(),
+                flags,
+            })
+            .collect();
+        Self {
+            server,
+            sites,
+            judge,
+            installations,
+            platform,
+            seed,
+            now: Duration::ZERO,
+            seen: 0,
+            calm_steps: 0,
+            reflected: Duration::ZERO,
+            reflexes: true,
+        }
+    }
+
+    /// The time that has passed.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Runs everything until a moment of the history.
+    pub fn run_until(&mut self, until: Duration) {
+        while self.now < until {
+            let step = match self.calm_steps {
+                0..50 => STEP,
+                50..100 => STEP * 5,
+                _ => LONGEST,
+            };
+            let next = (self.now + step).min(until);
+            determinism::set_now(self.now);
+            self.care_for_replicas();
+            self.platform.run_until(next);
+            for installation in &mut self.installations {
+                for replica in &mut installation.replicas {
+                    if let Some(host) = &mut replica.host {
+                        host.run_until(next);
+                    }
+                }
+            }
+            self.now = next;
+            determinism::set_now(next);
+            if self.reflexes && self.now >= self.reflected + Duration::from_secs(1) {
+                self.reflected = self.now;
+                universe::reflect(&self.server, &self.installations_flags());
+            }
+            let seen = self.activity();
+            self.calm_steps = if seen == self.seen { self.calm_steps + 1 } else { 0 };
+            self.seen = seen;
+        }
+    }
+
+    fn installations_flags(&self) -> Vec<Flags> {
+        self.installations.iter().map(|one| one.flags.clone()).collect()
+    }
+
+    /// Grows with everything that anybody does.
+    fn activity(&self) -> usize {
+        let tyks: usize = self
+            .sites
+            .tyks()
+            .values()
+            .map(|site| usize::try_from(site.handle.counts().requests).unwrap_or(0))
+            .sum();
+        usize::try_from(self.server.revision()).unwrap_or(0) + tyks
+    }
+
+    /// Starts what is to start, buries what met its end.
+    fn care_for_replicas(&mut self) {
+        for installation in 0..self.installations.len() {
+            for replica in 0..self.installations[installation].replicas.len() {
+                let now = self.now;
+                let one = &mut self.installations[installation].replicas[replica];
+                if one.net.as_ref().is_some_and(Net::is_dead) {
+                    self.judge.tell(format!("{} is killed", one.who));
+                    self.judge.elects(&one.who, None);
+                    one.bury();
+                    one.restart_at = Some(now + Duration::from_secs(2));
+                }
+                if one.thaw_at.is_some_and(|at| at <= now) {
+                    one.thaw_at = None;
+                    if let Some(host) = &mut one.host {
+                        self.judge.tell(format!("{} goes on", one.who));
+                        host.thaw();
+                    }
+                }
+                if one.restart_at.is_some_and(|at| at <= now) {
+                    self.boot(installation, replica);
+                }
+            }
+        }
+    }
+
+    fn boot(&mut self, installation: usize, replica: usize) {
+        let flags = self.installations[installation].flags.clone();
+        let one = &mut self.installations[installation].replicas[replica];
+        one.restart_at = None;
+        one.boots += 1;
+        let seed = self
+            .seed
+            .wrapping_mul(1_000_003)
+            .wrapping_add(installation as u64 * 100 + replica as u64 * 10 + one.boots * 1_000);
+        let who = one.who.clone();
+        self.judge.tell(format!("{who} starts"));
+        let identity = format!("{who}-{}", one.boots);
+        let mut host = Host::boot(one.skew);
+        let user = format!("system:serviceaccount:{OPERATOR_NAMESPACE}:{}", flags.instance);
+        let net = Net::new(
+            self.server.clone(),
+            &user,
+            seed,
+            (1, 6),
+            self.judge.witness(who.clone()),
+        );
+        let (sites, judge, lease_net) = (self.sites.clone(), self.judge.clone(), net.clone());
+        let client_net = net.clone();
+        let (app, leadership) = host.run(async move {
+            let metrics = Metrics::new("routewright");
+            let lease = lease_config(OPERATOR_NAMESPACE, &flags.instance, &identity);
+            let lease_client: LeaseClient = Arc::new(move |layer: &RenewalLayer| {
+                Ok(ClientBuilder::new(lease_net.clone(), "default")
+                    .with_layer(layer)
+                    .build())
+            });
+            let leadership = Leadership::start(lease, lease_client, &metrics);
+            let client = ClientBuilder::new(client_net, "default")
+                .with_layer(&WriteGuard::new(leadership.clone()).layer())
+                .build();
+            let heard = {
+                let (judge, who) = (judge.clone(), who.clone());
+                Arc::new(move |call| judge.heard(&who, &call))
+            };
+            let may_write = {
+                let leadership = leadership.clone();
+                Arc::new(move || leadership.is_leader())
+            };
+            let connect = sites.connect(&who.to_string(), seed ^ 1, may_write, heard.clone());
+            let options = options(&flags);
+            let wire = sites.wire(&who.to_string(), seed ^ 2, heard);
+            let doors = Doors {
+                garage: Some(Arc::new(HttpAccess::connecting(
+                    client.clone(),
+                    "cluster.local",
+                    connect,
+                ))),
+                tyk: Some(Arc::new(move |ground, drifted| {
+                    let pools = Pools::new(None, Limits::default()).expect("no bundle, no error");
+                    let pools = Arc::new(pools.through(wire.clone()));
+                    let lease = Arc::clone(&ground.lease);
+                    let meter = TykMeter::new(&ground.metrics);
+                    controllers::reach(
+                        &ground.client,
+                        pools,
+                        Arc::new(move || lease.held()),
+                        drifted,
+                        meter,
+                    )
+                })),
+            };
+            let app = App::start_with(client, leadership.clone(), metrics, &options, doors)
+                .expect("options are valid");
+            (app, leadership)
+        });
+        let one = &mut self.installations[installation].replicas[replica];
+        self.judge.elects(&one.who, Some(leadership));
+        one.app = Some(app);
+        one.host = Some(host);
+        one.net = Some(net);
+    }
+
+    /// The network of a replica, while it runs.
+    pub fn net(&self, installation: usize, replica: usize) -> Option<(&Net, tokio::time::Instant)> {
+        let one = self.installations.get(installation)?.replicas.get(replica)?;
+        let host = one.host.as_ref()?;
+        let now = host.within(tokio::time::Instant::now);
+        Some((one.net.as_ref()?, now))
+    }
+
+    /// A replica stands still for a while.
+    pub fn freeze(&mut self, installation: usize, replica: usize, time: Duration) {
+        let now = self.now;
+        let Some(one) = self
+            .installations
+            .get_mut(installation)
+            .and_then(|i| i.replicas.get_mut(replica))
+        else {
+            return;
+        };
+        if let Some(host) = &mut one.host {
+            host.freeze();
+            one.thaw_at = Some(now + time);
+        }
+    }
+
+    /// A replica ends at once, without a farewell, and starts again later.
+    pub fn power_off(&mut self, installation: usize, replica: usize, time: Duration, skew: i64) {
+        let now = self.now;
+        let Some(one) = self
+            .installations
+            .get_mut(installation)
+            .and_then(|i| i.replicas.get_mut(replica))
+        else {
+            return;
+        };
+        if one.host.is_some() {
+            self.judge.elects(&one.who, None);
+            one.bury();
+            one.skew = skew;
+            one.restart_at = Some(now + time);
+        }
+    }
+
+    /// A replica ends as after SIGTERM, and starts again later.
+    pub fn stop(&mut self, installation: usize, replica: usize, time: Duration) {
+        let now = self.now;
+        let Some(one) = self
+            .installations
+            .get_mut(installation)
+            .and_then(|i| i.replicas.get_mut(replica))
+        else {
+            return;
+        };
+        if let (Some(app), Some(host)) = (one.app.take(), &one.host) {
+            host.within(|| {
+                tokio::spawn(app.shutdown());
+            });
+            // The kubelet waits 30 seconds.
+            let net = one.net.clone();
+            host.within(|| {
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_secs(30)).await;
+                    if let Some(net) = net {
+                        net.kill(crate::net::Kill {
+                            writes: 0,
+                            lose_answer: false,
+                        });
+                    }
+                })
+            });
+            let _ = (now, time);
+        }
+    }
+
+    /// Everything works again, and whoever stood still goes on.
+    pub fn calm(&mut self) {
+        self.sites.calm();
+        for one in self.installations.iter_mut().flat_map(|i| &mut i.replicas) {
+            if let Some(net) = &one.net {
+                net.calm();
+            }
+            if let (Some(host), Some(_)) = (&mut one.host, one.thaw_at.take()) {
+                host.thaw();
+            }
+        }
+    }
+
+    /// Requests that operators have sent so far, but for the Lease.
+    pub fn requests(&self) -> u64 {
+        let replicas = self.installations.iter().flat_map(|i| &i.replicas);
+        replicas
+            .filter_map(|one| Some(one.net.as_ref()?.requests()))
+            .sum()
+    }
+
+    /// Somebody asks the API server for something: status and answer.
+    pub fn ask(
+        &mut self,
+        user: &str,
+        method: Method,
+        path: &str,
+        content: &str,
+        body: Option<&Value>,
+    ) -> (u16, Value) {
+        let mut service = self.server.service_as(user);
+        let body = body.map(ToString::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, content)
+            .body(Body::from(body.into_bytes()))
+            .expect("a request of the simulator can be built");
+        self.platform.run(async move {
+            let answer = service
+                .call(request)
+                .await
+                .expect("nothing disturbs the platform");
+            let status = answer.status().as_u16();
+            let bytes = answer
+                .into_body()
+                .collect()
+                .await
+                .map(|body| body.to_bytes())
+                .unwrap_or_default();
+            (status, serde_json::from_slice(&bytes).unwrap_or_default())
+        })
+    }
+
+    /// Every object of the cluster.
+    pub fn objects(&self) -> Vec<Value> {
+        let kinds: BTreeSet<&str> = universe::KINDS.iter().map(|kind| kind.kind).collect();
+        kinds.iter().flat_map(|kind| self.server.list(kind, "")).collect()
+    }
+}
+
+impl Replica {
+    fn bury(&mut self) {
+        // First what hears, then what it runs on.
+        let app = self.app.take();
+        match &self.host {
+            Some(host) => host.within(|| drop(app)),
+            None => drop(app),
+        }
+        self.host = None;
+        self.net = None;
+        self.thaw_at = None;
+    }
+}
+
+fn options(flags: &Flags) -> Options {
+    Options {
+        enable_ingress: flags.ingress,
+        enable_gateway_api: flags.gateway_api,
+        enable_garage_buckets: flags.buckets,
+        scope: match &flags.namespaces {
+            None => Scope::All,
+            Some(namespaces) => Scope::Namespaces(namespaces.clone()),
+        },
+        cluster_domain: "cluster.local".into(),
+        concurrency: 16,
+        instance: flags.instance.clone(),
+        pod: Some("pod".into()),
+        extra_ca: None,
+        guards: Guards::default(),
+        tyk: controllers::Options {
+            enabled: flags.tyk.is_some(),
+            definitions: flags.tyk.is_some(),
+            settings: match &flags.tyk {
+                Some(name) => tyk::Settings {
+                    controller_name: name.clone(),
+                    ..tyk::Settings::default()
+                },
+                None => tyk::Settings::default(),
+            },
+            cluster: Some("cluster-1".into()),
+        },
+    }
+}
+
+/// What stands in the world, for a story: kinds and names.
+pub fn inventory(objects: &[Value]) -> Value {
+    let names: Vec<String> = objects
+        .iter()
+        .map(|object| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            format!(
+                "{} {}/{}",
+                text(&object["kind"]),
+                text(&object["metadata"]["namespace"]),
+                text(&object["metadata"]["name"])
+            )
+        })
+        .collect();
+    json!(names)
+}

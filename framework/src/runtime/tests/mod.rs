@@ -1,6 +1,7 @@
 //! Stories of the running half on a scripted API and a paused clock.
 
 mod controller;
+mod found;
 mod hub;
 mod leadership;
 mod presence;

@@ -24,8 +24,10 @@ pub const PREFIX: &str = "routewright.dev";
 /// What controllers run on.
 #[derive(Clone)]
 pub struct Ground {
-    /// Client for everything; its own retry must be off.
+    /// Client for everything but watches; its own retry must be off.
     pub client: Client,
+    /// Client for watches: without a time-out for answers that are quiet by nature.
+    pub watches: Client,
     /// Shared watches.
     pub hub: WatchHub,
     /// What is served.

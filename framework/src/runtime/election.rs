@@ -266,7 +266,7 @@ impl Candidate {
                         continue;
                     }
                 },
-                // Another one holds it, or nobody.
+                // This process does not hold it.
                 _ => return,
             };
             let nothing = json!({

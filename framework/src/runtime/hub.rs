@@ -207,15 +207,16 @@ pub struct SourceStatus {
     pub namespace: Option<String>,
     /// Its first list is complete.
     pub synced: bool,
+    /// The API server has refused it more than once in a row: a right is missing.
+    pub refused: bool,
     /// Why it does not work at the moment.
     pub problem: Option<Problem>,
 }
 
 impl SourceStatus {
-    fn refusal(&self) -> Option<&Problem> {
-        self.problem
-            .as_ref()
-            .filter(|problem| problem.class == ErrorClass::Forbidden)
+    /// What the API server says, if it refuses the namespace.
+    pub fn refusal(&self) -> Option<&Problem> {
+        self.problem.as_ref().filter(|_| self.refused)
     }
 }
 
@@ -492,7 +493,7 @@ struct Source {
     refusals: u32,
 }
 
-/// So many refusals in a row mean that a right is missing.
+/// After this many consecutive refusals a right is missing.
 const REFUSED: u32 = 2;
 
 /// Keeps a watch running; stopped when the last one of a watch is dropped.
@@ -851,6 +852,7 @@ impl<K: Cached> Shared<K> {
                     .map(|namespace| SourceStatus {
                         namespace: namespace.clone(),
                         synced: false,
+                        refused: false,
                         problem: None,
                     })
                     .collect(),
@@ -1042,6 +1044,7 @@ impl<K: Cached> Shared<K> {
         let Some(status) = sources.get_mut(source) else {
             return;
         };
+        status.refused = this.refusals >= REFUSED;
         if status.problem == problem {
             return;
         }
@@ -1057,8 +1060,12 @@ impl<K: Cached> Shared<K> {
             None => tracing::info!(kind = %self.label.kind, namespace, "the watch works again"),
         }
         status.problem = problem;
-        let first = sources.iter().find_map(|s| s.problem.clone());
-        self.problem.store(first.map(Arc::new));
+        // A problem that should pass comes first: a refusal is in the way of its own namespace only.
+        let problems = || sources.iter().filter(|s| s.problem.is_some());
+        let told = problems().find(|s| s.refusal().is_none());
+        let told = told.or_else(|| problems().next());
+        self.problem
+            .store(told.and_then(|s| s.problem.clone()).map(Arc::new));
     }
 
     /// The first list of every namespace is there, or the API server refuses it for good. Without a single list nothing is
@@ -1068,9 +1075,10 @@ impl<K: Cached> Shared<K> {
             return false;
         };
         let sources = lock(&state.cache.sources);
-        let mut both = sources.iter().zip(&state.sources);
-        sources.iter().any(|status| status.synced)
-            && both.all(|(status, source)| status.synced || source.refusals >= REFUSED)
+        sources.iter().any(|source| source.synced)
+            && sources
+                .iter()
+                .all(|source| source.synced || source.refusal().is_some())
     }
 
     fn apply(&self, epoch: u64, source: usize, event: Event<Guarded<K>>) {

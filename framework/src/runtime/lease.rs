@@ -31,7 +31,7 @@ pub(super) struct View {
     last: Option<(Option<String>, LeaseSpec)>,
     /// When this process first saw that record.
     since: Option<Instant>,
-    /// Another holder may act until then, also after somebody deleted its Lease.
+    /// Another holder may act until then, also after the deletion of its Lease.
     taken_until: Option<Instant>,
     /// When the present record was read.
     read: Option<Instant>,
@@ -76,7 +76,7 @@ impl View {
         }
     }
 
-    /// The API server has answered with this Lease; `None`: there is none. `now` is the moment of the answer.
+    /// The API server has answered with this Lease; `None`: no such Lease. `now` is the moment of the answer.
     pub(super) fn observe(&mut self, lease: Option<Lease>, terms: &Terms, now: Instant) {
         self.read = Some(now);
         let Some(lease) = lease else {
@@ -282,8 +282,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_without_a_holder_is_free_at_once() {
-        for nobody in [None, Some("")] {
-            assert_eq!(Story::new().reads(0, Some(lease("7", nobody, 100))), acquire("7"));
+        for released in [None, Some("")] {
+            assert_eq!(
+                Story::new().reads(0, Some(lease("7", released, 100))),
+                acquire("7")
+            );
         }
         let empty = Lease {
             spec: None,

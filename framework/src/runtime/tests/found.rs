@@ -169,6 +169,8 @@ async fn a_namespace_without_rights_holds_up_no_other_and_is_taken_in_when_the_r
         server.create(ingress(namespace, "one"));
     }
     let denied = deny(&server, "b");
+    let log = super::Log::default();
+    let _logging = log.start();
     let handle = watch(&server, &namespaces(&["a", "b"]));
     let told = Arc::new(Mutex::new(Vec::new()));
     let (listener, asked) = (Arc::clone(&told), handle.clone());
@@ -207,6 +209,9 @@ async fn a_namespace_without_rights_holds_up_no_other_and_is_taken_in_when_the_r
         assert_eq!(handle.problem().as_ref(), Some(&problem));
     }
     lock(&told).clear();
+    let (fails, works) = (log.lines("the watch fails"), log.lines("works again"));
+    assert_eq!((fails.len(), works.len()), (1, 0), "{fails:?}");
+    assert!(fails[0].contains("namespace=\"b\""), "{fails:?}");
     // the rights come
     for rule in denied {
         server.undeny(rule);
@@ -217,7 +222,7 @@ async fn a_namespace_without_rights_holds_up_no_other_and_is_taken_in_when_the_r
     .await;
     assert_eq!(
         std::mem::take(&mut *lock(&told)),
-        ["b in b: absent", "ready, in b: absent"]
+        ["b in b: unknown", "ready, in b: absent"]
     );
     // and go: the known ones stay known, of others nothing is concluded
     deny(&server, "b");

@@ -1,14 +1,14 @@
 //! The operator as a whole: clients, caches, leadership, presence, controllers, endpoints; started and stopped in the
 //! right order. What a flag means is told by `cli`; what a controller does, by its own folder.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::Router;
-use kube::{Client, Config, client::ClientBuilder};
+use kube::Config;
 use reconcile_kit::runtime::{
-    Metrics, Scope, Selector, WatchHub,
+    Clients, Metrics, Scope, Selector, WatchHub,
     hub::ListenGuard,
-    leadership::{Leadership, LeaseConfig, lease_client},
+    leadership::{InvalidLease, Leadership, LeaseConfig, lease_client},
     presence::{Origin, Presence},
     probes::{Endpoint, Probes, Server, metrics_router, probe_router},
     supervisor::Supervisor,
@@ -73,27 +73,39 @@ pub fn lease_config(namespace: &str, instance: &str, identity: &str) -> LeaseCon
     )
 }
 
-/// A client whose requests are counted and whose writes stop with the lease.
-pub fn client(config: &Config, metrics: &Metrics, leadership: &Leadership) -> Result<Client, kube::Error> {
-    let mut config = config.clone();
-    // Back-off is the framework's: kube's own would repeat one call for minutes.
-    config.default_retry = false;
-    config.connect_timeout = Some(Duration::from_secs(5));
-    config.write_timeout = Some(Duration::from_secs(15));
-    Ok(ClientBuilder::try_from(config)?
-        .with_layer(&metrics.api_layer())
-        // Outermost: what it refuses is no request.
-        .with_layer(&WriteGuard::new(leadership.clone()).layer())
-        .build())
+/// Clients whose requests are counted and whose writes stop with the lease. Back-off is the framework's: kube's own is off.
+///
+/// # Errors
+/// A configuration that gives no client.
+pub fn clients(config: &Config, metrics: &Metrics, leadership: &Leadership) -> Result<Clients, kube::Error> {
+    Clients::new(config, metrics, &WriteGuard::new(leadership.clone()))
+}
+
+/// Why a process cannot take part in the election.
+#[derive(Debug, thiserror::Error)]
+pub enum ElectionError {
+    /// The Lease cannot be used as it is configured.
+    #[error(transparent)]
+    Lease(#[from] InvalidLease),
+    /// The configuration of the API server gives no client.
+    #[error("no client for the Lease: {0}")]
+    Client(#[from] kube::Error),
 }
 
 /// Takes part in the election, or acts alone.
-pub fn leadership(config: &Config, lease: Option<LeaseConfig>, metrics: &Metrics) -> Leadership {
+///
+/// # Errors
+/// A configuration that cannot be used.
+pub fn leadership(
+    config: &Config,
+    lease: Option<LeaseConfig>,
+    metrics: &Metrics,
+) -> Result<Leadership, ElectionError> {
     match lease {
-        Some(lease) => Leadership::start(lease, lease_client(config), metrics),
+        Some(lease) => Ok(Leadership::start(lease, lease_client(config)?, metrics)?),
         None => {
             metrics.leader.set(1);
-            Leadership::always()
+            Ok(Leadership::always())
         }
     }
 }
@@ -131,12 +143,12 @@ impl App {
     /// # Errors
     /// An option that cannot be used.
     pub fn start(
-        client: Client,
+        clients: impl Into<Clients>,
         leadership: Leadership,
         metrics: Metrics,
         options: &Options,
     ) -> Result<Self, ReconcileError> {
-        Self::start_with(client, leadership, metrics, options, Doors::default())
+        Self::start_with(clients, leadership, metrics, options, Doors::default())
     }
 
     /// The same with other ways to the outside, for tests.
@@ -144,21 +156,22 @@ impl App {
     /// # Errors
     /// An option that cannot be used.
     pub fn start_with(
-        client: Client,
+        clients: impl Into<Clients>,
         leadership: Leadership,
         metrics: Metrics,
         options: &Options,
         doors: Doors,
     ) -> Result<Self, ReconcileError> {
-        let hub = WatchHub::new(client.clone(), metrics.clone());
-        let presence = Presence::start(&client, &hub, &metrics, kinds(options));
+        let clients = clients.into();
+        let hub = WatchHub::new(clients.watch.clone(), metrics.clone());
+        let presence = Presence::start(&clients.api, &hub, &metrics, kinds(options));
         let supervisor = Supervisor::new(presence.clone(), leadership.clone(), metrics.clone());
-        let lease = leadership.clone();
         let ground = Ground {
-            client,
+            client: clients.api,
+            watches: clients.watch,
             hub: hub.clone(),
             presence: presence.clone(),
-            lease: Arc::new(move || lease.is_leader()),
+            lease: Arc::new(leadership.clone()),
             metrics: metrics.clone(),
             supervisor: supervisor.clone(),
             scope: options.scope.clone(),
@@ -263,7 +276,7 @@ mod tests {
     async fn without_election_the_process_says_that_it_leads() {
         let metrics = Metrics::new("routewright");
         let config = Config::new("http://127.0.0.1:9".parse().unwrap());
-        assert!(leadership(&config, None, &metrics).may_act());
+        assert!(leadership(&config, None, &metrics).unwrap().may_act());
         assert_eq!(metrics.leader.get(), 1);
     }
 }

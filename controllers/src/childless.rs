@@ -10,7 +10,7 @@ use reconcile_kit::{
     layers::{conditions::Reporting, metadata::OperatorMetadata, owned_children::Owned, policy::Backoff},
     owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
     runtime::controller::Forget,
-    stack::Parts,
+    stack::{Parts, Timeouts},
     status::StatusContract,
     status_writer::KubeStatusWriter,
 };
@@ -62,6 +62,7 @@ pub(crate) fn parts<P: Planner>(
         lease: Arc::clone(&ground.lease),
         metrics: ground.metrics.clone(),
         backoff: backoff.clone(),
+        timeouts: Timeouts::default(),
     };
     let forget = Arc::new(move |namespace: &str, name: &str| {
         backoff.forget(namespace, name);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use futures::FutureExt;
 use kube::Client;
 use reconcile_kit::{
-    ApiKind, BoxReconcile, ErrorClass,
+    ApiKind, BoxReconcile,
     layers::leader_gate::Lease,
     runtime::{
         ControllerSpec, Handle, Metrics, Scope, Triggers, WatchHub,
         controller::Forget,
-        hub::Cached,
+        hub::{Cached, SourceStatus},
         presence::{ApiState, Presence},
         run_controller,
         supervisor::{Supervisor, Unit},
@@ -24,8 +24,10 @@ pub const PREFIX: &str = "routewright.dev";
 /// What controllers run on.
 #[derive(Clone)]
 pub struct Ground {
-    /// Client for everything; its own retry must be off.
+    /// Client for everything but watches; its own retry must be off.
     pub client: Client,
+    /// Client for watches: without a time-out for answers that are quiet by nature.
+    pub watches: Client,
     /// Shared watches.
     pub hub: WatchHub,
     /// What is served.
@@ -86,10 +88,12 @@ pub fn complete<K: Cached>(handle: &Handle<K>) -> impl Future<Output = ()> + Sen
     let handle = handle.clone();
     async move {
         let refused = async {
-            while handle
-                .problem()
-                .is_none_or(|problem| problem.class != ErrorClass::Forbidden)
-            {
+            let settled = |source: &SourceStatus| source.synced || source.refusal().is_some();
+            loop {
+                let sources = handle.sources();
+                if !sources.is_empty() && sources.iter().all(settled) {
+                    return;
+                }
                 tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             }
         };

@@ -1,5 +1,7 @@
 //! Kubernetes events about reconciled objects. One call per event, so callers publish transitions only.
 
+use std::sync::{Arc, Mutex};
+
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -7,7 +9,7 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 
-use crate::Note;
+use crate::{Note, error::classify, runtime::lock};
 
 /// Where events go. A seam, so that layers can be tested alone. Failing to publish is not the reconcile's business.
 #[async_trait]
@@ -32,6 +34,8 @@ impl EventSink for NoEvents {
 pub struct KubeEvents {
     client: Client,
     reporter: Reporter,
+    /// Why the last event was not published, if it was not.
+    problem: Arc<Mutex<Option<String>>>,
 }
 
 impl KubeEvents {
@@ -41,7 +45,23 @@ impl KubeEvents {
             controller: controller.to_owned(),
             instance,
         };
-        Self { client, reporter }
+        Self {
+            client,
+            reporter,
+            problem: Arc::default(),
+        }
+    }
+
+    /// Logs a problem once, until it changes or an event is published.
+    fn warn(&self, reason: &str, problem: &str) {
+        let mut known = lock(&self.problem);
+        if known.as_deref() != Some(problem) {
+            tracing::warn!(
+                reason,
+                "an event is not published, and others may not be: {problem}"
+            );
+            *known = Some(problem.to_owned());
+        }
     }
 }
 
@@ -73,7 +93,9 @@ impl EventSink for KubeEvents {
         };
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         if let Err(error) = recorder.publish(&event, about).await {
-            tracing::debug!(reason = %note.reason, %error, "event not published");
+            self.warn(&note.reason, &classify(&error).1);
+        } else {
+            lock(&self.problem).take();
         }
     }
 }

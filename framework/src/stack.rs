@@ -26,10 +26,28 @@ use crate::{
     runtime::Metrics,
 };
 
-/// The inner net: a plan or an effect that takes longer becomes a condition.
+/// The inner net by default: a plan or an effect that takes longer becomes a condition.
 pub const INNER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The outer net, for what even reporting could not end.
+/// The outer net by default, for what even reporting could not end.
 pub const OUTER_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// When a run is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For planning, effects and children.
+    pub inner: Duration,
+    /// For the whole run; must be longer, so that there is time to report.
+    pub outer: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            inner: INNER_TIMEOUT,
+            outer: OUTER_TIMEOUT,
+        }
+    }
+}
 
 /// What a stack is made of.
 pub struct Parts<P: Planner> {
@@ -51,6 +69,8 @@ pub struct Parts<P: Planner> {
     pub metrics: Metrics,
     /// Failures per object.
     pub backoff: Backoff,
+    /// When a run is given up.
+    pub timeouts: Timeouts,
 }
 
 /// External effects and the finalizer that guards them.
@@ -86,6 +106,7 @@ impl<P: Planner> Parts<P> {
             lease: Arc::new(|| true),
             metrics,
             backoff: Backoff::default(),
+            timeouts: Timeouts::default(),
         }
     }
 
@@ -116,9 +137,9 @@ where
                 .layer(PolicyLayer(self.backoff))
                 .layer(LeaderGateLayer(self.lease))
                 .layer(CatchPanicLayer)
-                .layer(TimeoutLayer(OUTER_TIMEOUT))
+                .layer(TimeoutLayer(self.timeouts.outer))
                 .layer(ConditionsLayer::<P>::new(self.reporting).counting(&self.metrics))
-                .layer(TimeoutLayer(INNER_TIMEOUT))
+                .layer(TimeoutLayer(self.timeouts.inner))
                 .layer(CatchPanicLayer)
                 .layer(OwnedChildrenLayer(self.owned))
                 .layer(MetadataLayer(self.metadata))
@@ -143,9 +164,9 @@ where
                 .layer(PolicyLayer(self.backoff))
                 .layer(LeaderGateLayer(self.lease))
                 .layer(CatchPanicLayer)
-                .layer(TimeoutLayer(OUTER_TIMEOUT))
+                .layer(TimeoutLayer(self.timeouts.outer))
                 .layer(ConditionsLayer::<P>::new(self.reporting).counting(&self.metrics))
-                .layer(TimeoutLayer(INNER_TIMEOUT))
+                .layer(TimeoutLayer(self.timeouts.inner))
                 .layer(CatchPanicLayer)
                 .layer(finalizer)
                 .layer(EffectsLayer::<P, E>::new(

@@ -1,7 +1,11 @@
 //! `routewright run`: flags and environment to options, then the operator until a signal. Every flag has an environment
 //! variable; the flag wins.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use clap::{ArgAction, Args};
 use kube::Client;
@@ -261,10 +265,12 @@ impl RunArgs {
         }
     }
 
-    /// Unique per process: a Pod that is restarted in place must not take its own old lease for granted.
+    /// Unique per process, also after a restart of the container: there the process has the same id again, and would take
+    /// the Lease of the one before for its own.
     fn identity(&self) -> String {
-        let host = self.pod_name.clone().unwrap_or_else(|| "local".to_owned());
-        format!("{host}-{}", std::process::id())
+        let host = self.pod_name.as_deref().unwrap_or("local");
+        let random = RandomState::new().hash_one(std::process::id());
+        format!("{host}-{random:016x}")
     }
 }
 
@@ -299,8 +305,9 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let lease = args
         .leader_elect
         .then(|| app::lease_config(&args.pod_namespace, &args.instance, &args.identity()));
-    let leadership = app::leadership(&config, lease, &metrics);
-    let client = app::client(&config, &metrics, &leadership).map_err(unusable)?;
+    let leadership =
+        app::leadership(&config, lease, &metrics).map_err(|error| Failure::usage(error.to_string()))?;
+    let clients = app::clients(&config, &metrics, &leadership).map_err(unusable)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         api_server = %config.cluster_url,
@@ -316,7 +323,7 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     );
     let stop = CancellationToken::new();
     let operator =
-        App::start(client, leadership, metrics, &options).map_err(|error| Failure::usage(error.message))?;
+        App::start(clients, leadership, metrics, &options).map_err(|error| Failure::usage(error.message))?;
     let _servers = operator.serve(probes, scrapes, logging::router(level), &stop);
     let name = stop_signal.received().await;
     tracing::info!(signal = name, "stopping: finishing what runs");

@@ -13,7 +13,7 @@ use reconcile_kit::{
         hub::{ListenGuard, WatchGuard},
         triggers::{all_on_ready, on_change_of_child, on_change_of_self},
     },
-    stack::Parts,
+    stack::{Parts, Timeouts},
     status::StatusMemory,
     status_writer::KubeStatusWriter,
 };
@@ -115,7 +115,7 @@ fn one<E: Exposer>(
     let squatters = {
         let triggers = triggers.clone();
         let wake = Arc::new(move |namespace: &str, owner: &str| triggers.push_name(Some(namespace), owner));
-        Squatters::new(ground.client.clone(), wake)
+        Squatters::new(ground.watches.clone(), wake)
     };
     let owned = Arc::new(Owned {
         manager: manager.as_str().into(),
@@ -149,6 +149,7 @@ fn one<E: Exposer>(
         lease: Arc::clone(&ground.lease),
         metrics: ground.metrics.clone(),
         backoff: Backoff::default(),
+        timeouts: Timeouts::default(),
     };
     let forget = Arc::new(parts.forget());
     let (waits, presence) = (caches.clone(), ground.presence.clone());

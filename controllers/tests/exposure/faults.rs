@@ -12,7 +12,7 @@ use reconcile_kit::{
     },
     owned::{ChildCache, KubeChildWriter, Lookup, WriteMemory},
     runtime::{Metrics, leadership::Leadership, write_guard::WriteGuard},
-    stack::Parts,
+    stack::{Parts, Timeouts},
     status_writer::KubeStatusWriter,
     testing::{Fault, Matcher, Times, Verb},
 };
@@ -598,6 +598,7 @@ async fn a_panic_while_planning_is_a_condition_and_a_retry() {
         lease: Arc::new(|| true),
         metrics: metrics.clone(),
         backoff: Backoff::default(),
+        timeouts: Timeouts::default(),
     };
     let bucket: Arc<GarageBucket> = Arc::new(server.get_typed("GarageBucket", "web", "blog").unwrap());
     let outcome = parts.stack().oneshot(Request::new(bucket)).await.unwrap();

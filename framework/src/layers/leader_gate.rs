@@ -17,6 +17,8 @@ pub trait Lease: Send + Sync + 'static {
     fn held(&self) -> bool;
 }
 
+/// For tests and tools. In an operator give the `Leadership` itself: it counts what was refused, so that the supervisor looks at
+/// it again.
 impl<F: Fn() -> bool + Send + Sync + 'static> Lease for F {
     fn held(&self) -> bool {
         self()

@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use crate::{ErrorClass, Outcome, ReconcileError, Request};
+use crate::{ErrorClass, Outcome, ReconcileError, Request, runtime::jitter::LONGEST_WAIT};
 
 /// Back-off of one controller, shared by all of its reconciles.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +87,7 @@ pub fn jittered(delay: Duration, seed: impl Hash) -> Duration {
     let mut hasher = DefaultHasher::new();
     seed.hash(&mut hasher);
     let permille = 900 + u32::try_from(hasher.finish() % 201).unwrap_or(100);
-    delay * permille / 1000
+    delay.min(LONGEST_WAIT) * permille / 1000
 }
 
 impl Backoff {

@@ -13,7 +13,10 @@ pub use writer::{ChildWriter, KubeChildWriter};
 
 use std::sync::Arc;
 
-use crate::{ApiKind, Child, runtime::Handle};
+use crate::{
+    ApiKind, Child,
+    runtime::{Handle, hub::Found},
+};
 
 /// What the cache says about a child.
 #[derive(Clone, Debug)]
@@ -26,6 +29,19 @@ pub enum Lookup {
     NotReady,
 }
 
+impl From<Found<Child>> for Lookup {
+    fn from(found: Found<Child>) -> Self {
+        match found {
+            Found::Present(child) => Self::Present(child),
+            Found::Absent => Self::Absent,
+            // Nothing is known of it, or only that it is there.
+            Found::NotWatched | Found::NotPermitted(_) | Found::NotDecodable { .. } | Found::Unknown => {
+                Self::NotReady
+            }
+        }
+    }
+}
+
 /// Caches of children, by kind. No API call.
 pub trait ChildCache: Send + Sync + 'static {
     /// The child of this kind and name.
@@ -36,11 +52,8 @@ pub trait ChildCache: Send + Sync + 'static {
 impl ChildCache for Vec<(ApiKind, Handle<Child>)> {
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup {
         match self.iter().find(|(known, _)| known == kind) {
-            Some((_, handle)) if handle.is_ready() => match handle.store().get(namespace, name) {
-                Some(child) => Lookup::Present(child),
-                None => Lookup::Absent,
-            },
-            _ => Lookup::NotReady,
+            Some((_, handle)) => handle.find(namespace, name).into(),
+            None => Lookup::NotReady,
         }
     }
 }

@@ -16,7 +16,10 @@ use kube::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::memory::ChildKey;
-use crate::{Child, runtime::pace::paced};
+use crate::{
+    Child,
+    runtime::pace::{Pulse, paced},
+};
 
 /// How many names are watched at the most.
 pub const MAX_WATCHES: usize = 256;
@@ -114,8 +117,9 @@ fn whose(meta: &ObjectMeta) -> ObjectMeta {
 }
 
 async fn run(client: Client, key: ChildKey, wake: Wake, seen: Seen) {
+    let client = paced(&client, false, &Pulse::default());
     let api: Api<PartialObjectMeta<DynamicObject>> =
-        Api::namespaced_with(paced(&client, false), &key.namespace, &key.kind.api_resource());
+        Api::namespaced_with(client, &key.namespace, &key.kind.api_resource());
     let config = watcher::Config::default().fields(&format!("metadata.name={}", key.name));
     let wake = || wake(&key.namespace, &key.owner);
     let first = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();

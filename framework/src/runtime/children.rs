@@ -27,18 +27,8 @@ impl ChildCaches {
 
 impl ChildCache for ChildCaches {
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup {
-        let Some(watch) = self.0.get(kind) else {
-            return Lookup::NotReady;
-        };
-        let store = watch.store();
-        if !store.is_complete() {
-            return Lookup::NotReady;
-        }
-        match store.get(namespace, name) {
-            Some(child) => Lookup::Present(child),
-            // It is there, and nothing is known of it.
-            None if watch.is_undecodable(namespace, name) => Lookup::NotReady,
-            None => Lookup::Absent,
-        }
+        self.0
+            .get(kind)
+            .map_or(Lookup::NotReady, |watch| watch.find(namespace, name).into())
     }
 }

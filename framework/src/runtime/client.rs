@@ -7,9 +7,12 @@ use kube::{Client, Config, client::ClientBuilder};
 
 use super::{metrics::Metrics, write_guard::WriteGuard};
 
-/// A server that does not go on answering for so long is given up. Not for watches: they are quiet by nature.
+/// A server that does not go on answering for so long is given up: without it a dead connection holds a request for the
+/// whole time of its reconcile. Not for watches, which are quiet by nature; the hub notices when bookmarks stop coming.
 const READ_LIMIT: Duration = Duration::from_secs(30);
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// A server that does not go on reading for so long is given up.
+const WRITE_LIMIT: Duration = Duration::from_secs(15);
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Clients for watches and discovery, and for everything else. The lease has its own, see
 /// [`super::leadership::lease_client`].
@@ -21,6 +24,16 @@ pub struct Clients {
     pub api: Client,
 }
 
+/// One client for both, e.g. of an API server inside a test.
+impl From<Client> for Clients {
+    fn from(client: Client) -> Self {
+        Self {
+            watch: client.clone(),
+            api: client,
+        }
+    }
+}
+
 impl std::fmt::Debug for Clients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Clients").finish_non_exhaustive()
@@ -29,10 +42,14 @@ impl std::fmt::Debug for Clients {
 
 impl Clients {
     /// Clients of one configuration.
+    ///
+    /// # Errors
+    /// A configuration that gives no client.
     pub fn new(config: &Config, metrics: &Metrics, guard: &WriteGuard) -> Result<Self, kube::Error> {
         let mut config = config.clone();
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT);
+        config.write_timeout = Some(WRITE_LIMIT);
         config.read_timeout = None;
         let counted = metrics.api_layer();
         let watch = ClientBuilder::try_from(config.clone())?

@@ -1,5 +1,5 @@
-//! One running controller: (store, triggers, stack) on kube's `applier`. Waits for the caches, converts outcomes at this
-//! edge only, drains on stop. When it runs is the supervisor's business.
+//! One running controller: (store, triggers, stack) on kube's `applier`, which takes from our ready queue. Waits for the
+//! caches, drains on stop. When it runs is the supervisor's business; what is next, the queue's.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,10 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, pin_mut};
 use kube::{
     Resource,
-    runtime::controller::{Action, Config, Error, applier},
+    runtime::{
+        controller::{Action, Config, Error, applier},
+        reflector::ObjectRef,
+    },
 };
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -22,6 +25,7 @@ use super::{
     hub::{Cached, Handle},
     jitter::{Jitter, doubled},
     lock,
+    queue::{Ran, ReadyQueue},
     triggers::Triggers,
 };
 use crate::{BoxReconcile, ErrorClass, Outcome, ReconcileError, Request};
@@ -49,7 +53,8 @@ pub struct ControllerSpec<K: Cached + Resource<DynamicType = ()>> {
     pub stack: BoxReconcile<K>,
     /// So that what is kept per object (attempts, back-off) goes with the object.
     pub forget: Option<Forget>,
-    /// Reconciles at once; never two for one object.
+    /// Slots for reconciles; never two for one object. A run that lasts longer than half a second leaves its slot to others,
+    /// up to as many again; objects whose runs take more than 5 s hold at most half of the slots.
     pub concurrency: u16,
     /// How long running reconciles may go on after the stop.
     pub drain: Duration,
@@ -149,10 +154,11 @@ where
     running();
 
     let last_resort = Arc::new(LastResort::default());
-    let (on_error, vanished) = (Arc::clone(&last_resort), Arc::clone(&last_resort));
-    let jitter = Arc::new(jitter);
-    let error_jitter = Arc::clone(&jitter);
+    let vanished = Arc::clone(&last_resort);
     let begins = Arc::clone(&queue);
+    let ready = ReadyQueue::new(concurrency);
+    let (ends, nowhere) = (ready.clone(), ready.clone());
+    let jitter = Arc::new(jitter);
     let results = applier(
         move |object: Arc<K>, _| {
             // The box is Sync but not meant to be shared while it is called: one clone per reconcile.
@@ -160,41 +166,42 @@ where
             let (jitter, last_resort) = (Arc::clone(&jitter), Arc::clone(&last_resort));
             let (counters, started) = (counters.clone(), Instant::now());
             begins.begun(object.meta());
+            let ends = ends.clone();
             // `applier` polls everything in one task; a task of its own spreads the work over the threads.
-            AbortOnDropHandle::new(tokio::spawn(run))
-                .map(move |joined| {
-                    counters.work.observe(started.elapsed().as_secs_f64());
-                    match &joined {
-                        Ok(Ok(Outcome::Failed { retry: Some(_), .. }) | Err(_)) | Err(_) => {
-                            counters.retries.inc();
-                        }
-                        Ok(Ok(_)) => {}
-                    }
-                    joined
-                })
-                .map(move |joined| match joined {
-                    Ok(Ok(outcome)) => {
-                        last_resort.worked(object.as_ref());
-                        Ok(action(&outcome, &jitter))
-                    }
-                    Ok(Err(error)) => Err(error),
-                    Err(join) => Err(if join.is_panic() {
+            AbortOnDropHandle::new(tokio::spawn(run)).map(move |joined| {
+                counters.work.observe(started.elapsed().as_secs_f64());
+                let result = joined.unwrap_or_else(|join| {
+                    Err(if join.is_panic() {
                         ReconcileError::new(ErrorClass::Panic, "the reconcile panicked")
                     } else {
                         ReconcileError::new(ErrorClass::Shutdown, "the reconcile was cancelled")
-                    }),
-                })
+                    })
+                });
+                let (ran, retry) = match &result {
+                    Ok(outcome) => {
+                        last_resort.worked(object.as_ref());
+                        (ran(outcome), retry(outcome))
+                    }
+                    Err(_) => (Ran::Worked, Some(last_resort.failed(object.as_ref()))),
+                };
+                if let Ok(Outcome::Failed { retry: Some(_), .. }) | Err(_) = &result {
+                    counters.retries.inc();
+                }
+                let retry = retry.map(|wait| jitter.around(wait, 0.1));
+                ends.finished(&ObjectRef::from_obj(object.as_ref()), ran, retry);
+                // The queue knows when to look again, not `applier`.
+                result.map(|_| Action::await_change())
+            })
         },
-        move |object: Arc<K>, _: &ReconcileError, _| {
-            Action::requeue(error_jitter.around(on_error.failed(object.as_ref()), 0.1))
-        },
+        |_: Arc<K>, _: &ReconcileError, _| Action::await_change(),
         Arc::new(()),
         store,
-        triggers
-            .stream()
+        ready
+            .admit(triggers.clone())
             .map(Ok::<_, Infallible>)
             .take_until(stop.clone().cancelled_owned()),
-        Config::default().concurrency(concurrency),
+        // The queue knows how many may run.
+        Config::default().concurrency(0),
     );
     let run = async move {
         pin_mut!(results);
@@ -203,6 +210,11 @@ where
                 Ok(_) => {}
                 Err(Error::ObjectNotFound(gone)) => {
                     queue.gone(gone.namespace.as_deref(), &gone.name);
+                    let name = ObjectRef::new(&gone.name);
+                    nowhere.gone(&match &gone.namespace {
+                        Some(namespace) => name.within(namespace),
+                        None => name,
+                    });
                     vanished.forget(gone.namespace.clone(), gone.name.clone());
                     if let Some(forget) = &forget {
                         forget(gone.namespace.as_deref().unwrap_or_default(), &gone.name);
@@ -232,10 +244,21 @@ where
     }
 }
 
-fn action(outcome: &Outcome, jitter: &Jitter) -> Action {
-    match outcome.retry() {
-        Some(wait) => Action::requeue(jitter.around(wait, 0.1)),
-        None => Action::await_change(),
+/// When to look at an object again that was skipped. A change of leadership looks at everything; this is the net below.
+const SKIPPED: Duration = Duration::from_secs(30);
+
+fn retry(outcome: &Outcome) -> Option<Duration> {
+    match outcome {
+        Outcome::Skipped(_) => Some(SKIPPED),
+        outcome => outcome.retry(),
+    }
+}
+
+fn ran(outcome: &Outcome) -> Ran {
+    match outcome {
+        // Also what a back-off answers.
+        Outcome::RequeueAfter(_) | Outcome::Skipped(_) => Ran::PutOff,
+        Outcome::Done | Outcome::Waiting { .. } | Outcome::Failed { .. } => Ran::Worked,
     }
 }
 

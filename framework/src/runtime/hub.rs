@@ -40,7 +40,7 @@ use super::{
     jitter::{Backoff, Jitter},
     lock,
     metrics::{Metrics, WatchLabel},
-    pace::paced,
+    pace::{Pulse, paced},
 };
 use crate::{
     ApiKind, Child, ErrorClass,
@@ -140,6 +140,86 @@ pub enum Change<K> {
     Stopped,
 }
 
+/// What a cache says about one object. Only `Absent` allows the conclusion that the object does not exist.
+///
+/// ```no_run
+/// # use reconcile_kit::runtime::{Handle, hub::Found};
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # fn example(maps: &Handle<ConfigMap>) -> String {
+/// match maps.find("shop", "settings") {
+///     Found::Present(map) => format!("{} keys", map.data.iter().flatten().count()),
+///     Found::Absent => "create the ConfigMap".to_owned(),
+///     Found::NotWatched => "the operator does not watch the namespace shop".to_owned(),
+///     Found::NotPermitted(problem) => format!("the operator may not read it: {}", problem.message),
+///     Found::NotDecodable { error, .. } => format!("it does not fit its type: {error}"),
+///     Found::Unknown => "not yet known, try again".to_owned(),
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub enum Found<K> {
+    /// The object is in the cache.
+    Present(Arc<K>),
+    /// The list of its namespace is complete, and the object is not in it.
+    Absent,
+    /// The scope of the watch leaves its namespace out: the cache never knows.
+    NotWatched,
+    /// The API server refuses to list or watch its namespace.
+    NotPermitted(Problem),
+    /// The object exists and does not fit its type.
+    NotDecodable {
+        /// Where and how it does not fit.
+        error: String,
+        /// The last version that fitted, if this start has seen one.
+        last: Option<Arc<K>>,
+    },
+    /// The watch does not run, or its first list is not complete.
+    Unknown,
+}
+
+impl<K> Found<K> {
+    /// The object, if it is in the cache.
+    pub fn present(self) -> Option<Arc<K>> {
+        match self {
+            Self::Present(object) => Some(object),
+            _ => None,
+        }
+    }
+}
+
+/// What a cache knows of the objects of one namespace as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// All of them: what the cache does not show does not exist.
+    Complete,
+    /// The scope of the watch leaves the namespace out.
+    NotWatched,
+    /// The API server refuses to list or watch the namespace.
+    NotPermitted(Problem),
+    /// The watch does not run, or its first list is not complete.
+    Unknown,
+}
+
+/// How the watch of one namespace is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// The namespace; `None` is all of them.
+    pub namespace: Option<String>,
+    /// Its first list is complete.
+    pub synced: bool,
+    /// The API server has refused it more than once in a row: a right is missing.
+    pub refused: bool,
+    /// Why it does not work at the moment.
+    pub problem: Option<Problem>,
+}
+
+impl SourceStatus {
+    /// What the API server says, if it refuses the namespace.
+    pub fn refusal(&self) -> Option<&Problem> {
+        self.problem.as_ref().filter(|_| self.refused)
+    }
+}
+
 /// Why a watch does not work at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -193,6 +273,7 @@ struct WatchKey {
     kind: String,
     scope: Scope,
     selector: Selector,
+    metadata_only: bool,
 }
 
 struct Entry {
@@ -284,6 +365,7 @@ impl WatchHub {
             kind: kind.clone(),
             scope: scope.clone(),
             selector: selector.clone(),
+            metadata_only,
         };
         let mut watches = lock(&self.watches);
         if let Some(handle) = watches
@@ -298,7 +380,7 @@ impl WatchHub {
                 selector: selector.text(),
             },
             dyntype,
-            scope,
+            scope: Arc::new(scope),
             selector: selector.clone(),
             metadata_only,
             client: self.client.clone(),
@@ -349,7 +431,7 @@ type SharedListener<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 struct Shared<K: Cached> {
     label: WatchLabel,
     dyntype: K::DynamicType,
-    scope: Scope,
+    scope: Arc<Scope>,
     selector: Selector,
     metadata_only: bool,
     client: Client,
@@ -375,7 +457,7 @@ struct Gate<K: Cached> {
     state: Option<State<K>>,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     namespace: Option<String>,
     name: String,
@@ -386,6 +468,10 @@ struct Key {
 struct Cache<K: Cached> {
     store: Store<K>,
     complete: AtomicBool,
+    /// In the order of the scope. Locked for moments only, never while a listener is called.
+    sources: Mutex<Vec<SourceStatus>>,
+    /// Locked like `sources`.
+    bad: Mutex<HashMap<Key, Box<Bad>>>,
 }
 
 /// The cache of one start.
@@ -396,7 +482,6 @@ struct State<K: Cached> {
     /// Objects of the first full list, until it is complete in every namespace.
     first: Option<HashMap<Key, K>>,
     sources: Vec<Source>,
-    bad: HashMap<Key, Box<Bad>>,
 }
 
 /// One namespace (or all).
@@ -404,8 +489,12 @@ struct Source {
     namespace: Option<String>,
     /// What the list that runs now has shown.
     seen: HashSet<Key>,
-    synced: bool,
+    /// Refusals in a row. A single one may be an API server that has not read all of its rules yet.
+    refusals: u32,
 }
+
+/// After this many consecutive refusals a right is missing.
+const REFUSED: u32 = 2;
 
 /// Keeps a watch running; stopped when the last one of a watch is dropped.
 #[must_use = "the watch stops when this is dropped"]
@@ -447,7 +536,23 @@ impl Debug for ListenGuard {
 #[derive(Clone, Debug)]
 pub struct Lookup<K: Cached> {
     cache: Option<Arc<Cache<K>>>,
+    scope: Arc<Scope>,
     dyntype: K::DynamicType,
+}
+
+impl<K: Cached> Cache<K> {
+    /// Why an object does not fit its type.
+    fn error(&self, namespace: Option<&str>, name: &str) -> Option<String> {
+        let bad = lock(&self.bad);
+        if bad.is_empty() {
+            return None;
+        }
+        let key = Key {
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        };
+        bad.get(&key).map(|bad| bad.error.clone())
+    }
 }
 
 impl<K: Cached> Lookup<K> {
@@ -455,11 +560,84 @@ impl<K: Cached> Lookup<K> {
         self.cache.as_deref().map(|c| &c.store)
     }
 
-    /// The first full list is in it: what it does not show is not there.
+    /// The first full list is in it: what it does not show is not there, except in namespaces that the API server refuses,
+    /// see [`Lookup::coverage`].
     pub fn is_complete(&self) -> bool {
         self.cache
             .as_ref()
             .is_some_and(|c| c.complete.load(Ordering::Acquire))
+    }
+
+    /// The same cache if it is complete. Use it before [`Lookup::all`], [`Lookup::filter`] and [`Lookup::len`] where an
+    /// incomplete cache must not look like an empty cluster.
+    pub fn complete(self) -> Option<Self> {
+        self.is_complete().then_some(self)
+    }
+
+    /// What is known of the objects of this namespace as a whole.
+    pub fn coverage(&self, namespace: &str) -> Coverage {
+        self.covered(Some(namespace))
+    }
+
+    fn covered(&self, namespace: Option<&str>) -> Coverage {
+        let watched = match (&*self.scope, namespace) {
+            (Scope::All, _) => true,
+            (Scope::Namespaces(list), Some(namespace)) => list.iter().any(|n| n == namespace),
+            (Scope::Namespaces(_), None) => false,
+        };
+        if !watched {
+            return Coverage::NotWatched;
+        }
+        let Some(cache) = &self.cache else {
+            return Coverage::Unknown;
+        };
+        let complete = cache.complete.load(Ordering::Acquire);
+        let sources = lock(&cache.sources);
+        let source = sources
+            .iter()
+            .find(|s| s.namespace.is_none() || s.namespace.as_deref() == namespace);
+        match source {
+            Some(source) => match source.refusal() {
+                Some(refusal) => Coverage::NotPermitted(refusal.clone()),
+                None if complete && source.synced => Coverage::Complete,
+                None => Coverage::Unknown,
+            },
+            None => Coverage::Unknown,
+        }
+    }
+
+    /// What is known of an object; `namespace` is empty for cluster-scoped kinds.
+    pub fn find(&self, namespace: &str, name: &str) -> Found<K> {
+        self.found(Some(namespace).filter(|n| !n.is_empty()), name)
+    }
+
+    /// What is known of a cluster-scoped object.
+    pub fn find_cluster(&self, name: &str) -> Found<K> {
+        self.found(None, name)
+    }
+
+    fn found(&self, namespace: Option<&str>, name: &str) -> Found<K> {
+        let coverage = self.covered(namespace);
+        let cache = self.cache.as_ref();
+        if let Some(cache) = cache.filter(|c| c.complete.load(Ordering::Acquire)) {
+            let last = match namespace {
+                Some(namespace) => self.get(namespace, name),
+                None => self.get_cluster(name),
+            };
+            if let Some(error) = cache.error(namespace, name) {
+                return Found::NotDecodable { error, last };
+            }
+            // What was known before a right went stays known.
+            if let Some(object) = last {
+                return Found::Present(object);
+            }
+        }
+        match coverage {
+            Coverage::Complete => Found::Absent,
+            Coverage::NotWatched => Found::NotWatched,
+            Coverage::NotPermitted(problem) => Found::NotPermitted(problem),
+            Coverage::Unknown => Found::Unknown,
+        }
     }
 
     /// A namespaced object.
@@ -522,11 +700,34 @@ impl<K: Cached> Handle<K> {
     pub fn store(&self) -> Lookup<K> {
         Lookup {
             cache: self.0.cache.load_full(),
+            scope: Arc::clone(&self.0.scope),
             dyntype: self.0.dyntype.clone(),
         }
     }
 
-    /// The first full list is in the store.
+    /// What is known of an object; `namespace` is empty for cluster-scoped kinds. One look at one moment, unlike [`Handle::is_ready`] and then a look.
+    pub fn find(&self, namespace: &str, name: &str) -> Found<K> {
+        self.store().find(namespace, name)
+    }
+
+    /// What is known of a cluster-scoped object.
+    pub fn find_cluster(&self, name: &str) -> Found<K> {
+        self.store().find_cluster(name)
+    }
+
+    /// What is known of the objects of this namespace as a whole.
+    pub fn coverage(&self, namespace: &str) -> Coverage {
+        self.store().coverage(namespace)
+    }
+
+    /// How the watch of each namespace is doing; empty if the watch does not run.
+    pub fn sources(&self) -> Vec<SourceStatus> {
+        let cache = self.0.cache.load_full();
+        cache.map(|c| lock(&c.sources).clone()).unwrap_or_default()
+    }
+
+    /// The first full list is in the store. With [`Scope::Namespaces`] the namespaces that the API server refuses are left
+    /// out, as long as there is another one: see [`Handle::coverage`].
     pub fn is_ready(&self) -> bool {
         *self.0.ready.borrow()
     }
@@ -543,7 +744,8 @@ impl<K: Cached> Handle<K> {
     }
 
     /// Adds a listener. It is told the present state first (`Applied` for each object, and `Ready` if it is), then every
-    /// change. It is called with a lock held: it must be quick and must not start, stop or listen to the same watch.
+    /// change; `Ready` comes again when a namespace that was refused has been listed. It is called with a lock held: it must be
+    /// quick and must not start, stop or listen to the same watch. It may ask the watch everything.
     pub fn listen(&self, listener: Listener<K>) -> ListenGuard {
         let listener: SharedListener<K> = Arc::from(listener);
         let mut gate = lock(&self.0.gate);
@@ -578,12 +780,10 @@ impl<K: Cached> Handle<K> {
 
     /// Objects that do not fit their type. The store keeps what it knew of them before.
     pub fn undecodable(&self) -> Vec<Undecodable> {
-        let gate = lock(&self.0.gate);
-        let Some(state) = &gate.state else {
+        let Some(cache) = self.0.cache.load_full() else {
             return Vec::new();
         };
-        let mut all: Vec<_> = state
-            .bad
+        let mut all: Vec<_> = lock(&cache.bad)
             .iter()
             .map(|(key, bad)| Undecodable {
                 namespace: key.namespace.clone(),
@@ -597,25 +797,21 @@ impl<K: Cached> Handle<K> {
 
     /// This object exists and does not fit its type.
     pub fn is_undecodable(&self, namespace: &str, name: &str) -> bool {
-        let gate = lock(&self.0.gate);
-        let bad = gate.state.as_ref().map(|s| &s.bad);
-        bad.is_some_and(|bad| {
-            !bad.is_empty()
-                && bad
-                    .keys()
-                    .any(|k| k.name == name && k.namespace.as_deref().unwrap_or_default() == namespace)
-        })
+        let namespace = Some(namespace).filter(|n| !n.is_empty());
+        let cache = self.0.cache.load_full();
+        cache.is_some_and(|c| c.error(namespace, name).is_some())
     }
 
     /// How the watch is doing.
     pub fn status(&self) -> WatchStatus {
+        let cache = self.0.cache.load_full();
         WatchStatus {
             kind: self.0.label.kind.clone(),
             selector: self.0.label.selector.clone(),
-            running: lock(&self.0.control).users > 0,
+            running: cache.is_some(),
             ready: self.is_ready(),
             objects: self.store().len(),
-            undecodable: lock(&self.0.gate).state.as_ref().map_or(0, |s| s.bad.len()),
+            undecodable: cache.map_or(0, |c| lock(&c.bad).len()),
             problem: self.problem(),
         }
     }
@@ -640,7 +836,7 @@ impl<K: Cached> Shared<K> {
     fn begin(this: &Arc<Self>) -> AbortOnDropHandle<()> {
         let writer = reflector::store::Writer::<K>::new(this.dyntype.clone());
         let store = writer.as_reader();
-        let namespaces: Vec<Option<String>> = match &this.scope {
+        let namespaces: Vec<Option<String>> = match &*this.scope {
             Scope::All => vec![None],
             Scope::Namespaces(list) => list.iter().cloned().map(Some).collect(),
         };
@@ -650,6 +846,18 @@ impl<K: Cached> Shared<K> {
         let cache = Arc::new(Cache {
             store: store.clone(),
             complete: AtomicBool::new(false),
+            sources: Mutex::new(
+                namespaces
+                    .iter()
+                    .map(|namespace| SourceStatus {
+                        namespace: namespace.clone(),
+                        synced: false,
+                        refused: false,
+                        problem: None,
+                    })
+                    .collect(),
+            ),
+            bad: Mutex::default(),
         });
         this.cache.store(Some(Arc::clone(&cache)));
         gate.state = Some(State {
@@ -662,10 +870,9 @@ impl<K: Cached> Shared<K> {
                 .map(|namespace| Source {
                     namespace: namespace.clone(),
                     seen: HashSet::new(),
-                    synced: false,
+                    refusals: 0,
                 })
                 .collect(),
-            bad: HashMap::new(),
         });
         if namespaces.is_empty() {
             this.finish_first(&mut gate);
@@ -692,8 +899,9 @@ impl<K: Cached> Shared<K> {
         let mut gate = lock(&self.gate);
         gate.epoch += 1;
         let state = gate.state.take();
-        self.cache.store(None);
+        // In this order: a reader that finds the watch ready and then no cache would take it for an empty one.
         self.ready.send_replace(false);
+        self.cache.store(None);
         self.problem.store(None);
         tell(&gate.listeners, &Change::Stopped);
         drop(gate);
@@ -710,17 +918,19 @@ impl<K: Cached> Shared<K> {
         loop {
             let run = self.follow(epoch, source, namespace.as_deref());
             if AssertUnwindSafe(run).catch_unwind().await.is_err() {
-                self.failed(Problem {
+                let problem = Problem {
                     class: ErrorClass::Panic,
                     message: "the watch loop panicked".to_owned(),
-                });
+                };
+                self.failed(epoch, source, problem);
             }
             sleep(backoff.next_wait()).await;
         }
     }
 
     async fn follow(&self, epoch: u64, source: usize, namespace: Option<&str>) {
-        let client = paced(&self.client, self.metadata_only);
+        let pulse = Pulse::default();
+        let client = paced(&self.client, self.metadata_only, &pulse);
         let api: Api<Guarded<K>> = match namespace {
             None => Api::all_with(client, &self.dyntype),
             Some(namespace) => Api::namespaced_with(client, namespace, &self.dyntype),
@@ -738,15 +948,25 @@ impl<K: Cached> Shared<K> {
             loop {
                 let next = if listing {
                     let Ok(next) = timeout(LIST_LIMIT, events.next()).await else {
-                        self.failed(Problem {
+                        let problem = Problem {
                             class: ErrorClass::Timeout,
                             message: "the list stopped half-way".to_owned(),
-                        });
+                        };
+                        self.failed(epoch, source, problem);
                         break;
                     };
                     next
                 } else {
-                    events.next().await
+                    loop {
+                        tokio::select! {
+                            next = events.next() => break next,
+                            // Nothing may happen for hours on a quiet kind: that the watch stays open says that it works.
+                            () = pulse.stays_open() => {
+                                self.worked(epoch, source);
+                                backoff.reset();
+                            }
+                        }
+                    }
                 };
                 match next {
                     None => break,
@@ -762,7 +982,7 @@ impl<K: Cached> Shared<K> {
                             Event::Apply(_) | Event::Delete(_) => backoff.reset(),
                         }
                         if !matches!(event, Event::Init) {
-                            self.worked();
+                            self.worked(epoch, source);
                         }
                         self.apply(epoch, source, event);
                         // Pages come without an await in between.
@@ -775,7 +995,7 @@ impl<K: Cached> Shared<K> {
                             ErrorClass::Forbidden => FORBIDDEN_LIMIT,
                             _ => BACKOFF.1,
                         };
-                        self.failed(problem);
+                        self.failed(epoch, source, problem);
                         sleep(backoff.next_wait_up_to(limit)).await;
                     }
                 }
@@ -784,10 +1004,12 @@ impl<K: Cached> Shared<K> {
         }
     }
 
-    fn worked(&self) {
+    fn worked(&self, epoch: u64, source: usize) {
         if self.problem.load().is_some() {
-            self.problem.store(None);
-            tracing::info!(kind = %self.label.kind, "the watch works again");
+            let mut gate = lock(&self.gate);
+            if gate.epoch == epoch {
+                self.set_problem(&mut gate, source, None);
+            }
         }
         if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
             self.metrics
@@ -797,18 +1019,66 @@ impl<K: Cached> Shared<K> {
         }
     }
 
-    fn failed(&self, problem: Problem) {
+    fn failed(&self, epoch: u64, source: usize, problem: Problem) {
         self.metrics.watch_errors.get_or_create(&self.label).inc();
-        if self.problem.load().as_deref() == Some(&problem) {
+        let mut gate = lock(&self.gate);
+        if gate.epoch == epoch {
+            self.set_problem(&mut gate, source, Some(problem));
+            if self.is_first_done(&gate) {
+                self.finish_first(&mut gate);
+            }
+        }
+    }
+
+    /// Notes how the watch of one namespace is doing; each change is one line in the log.
+    fn set_problem(&self, gate: &mut Gate<K>, source: usize, problem: Option<Problem>) {
+        let Some(state) = &mut gate.state else { return };
+        let Some(this) = state.sources.get_mut(source) else {
+            return;
+        };
+        this.refusals = match &problem {
+            Some(problem) if problem.class == ErrorClass::Forbidden => this.refusals.saturating_add(1),
+            _ => 0,
+        };
+        let mut sources = lock(&state.cache.sources);
+        let Some(status) = sources.get_mut(source) else {
+            return;
+        };
+        status.refused = this.refusals >= REFUSED;
+        if status.problem == problem {
             return;
         }
-        tracing::warn!(
-            kind = %self.label.kind,
-            class = problem.class.label(),
-            "the watch fails and is tried again: {}",
-            problem.message
-        );
-        self.problem.store(Some(Arc::new(problem)));
+        let namespace = status.namespace.as_deref();
+        match &problem {
+            Some(problem) => tracing::warn!(
+                kind = %self.label.kind,
+                namespace,
+                class = problem.class.label(),
+                "the watch fails and is tried again: {}",
+                problem.message
+            ),
+            None => tracing::info!(kind = %self.label.kind, namespace, "the watch works again"),
+        }
+        status.problem = problem;
+        // A problem that should pass comes first: a refusal is in the way of its own namespace only.
+        let problems = || sources.iter().filter(|s| s.problem.is_some());
+        let told = problems().find(|s| s.refusal().is_none());
+        let told = told.or_else(|| problems().next());
+        self.problem
+            .store(told.and_then(|s| s.problem.clone()).map(Arc::new));
+    }
+
+    /// The first list of every namespace is there, or the API server refuses it for good. Without a single list nothing is
+    /// known.
+    fn is_first_done(&self, gate: &Gate<K>) -> bool {
+        let Some(state) = gate.state.as_ref().filter(|s| s.first.is_some()) else {
+            return false;
+        };
+        let sources = lock(&state.cache.sources);
+        sources.iter().any(|source| source.synced)
+            && sources
+                .iter()
+                .all(|source| source.synced || source.refusal().is_some())
     }
 
     fn apply(&self, epoch: u64, source: usize, event: Event<Guarded<K>>) {
@@ -835,7 +1105,7 @@ impl<K: Cached> Shared<K> {
         }
         if let Some(state) = &gate.state {
             let objects = i64::try_from(state.store.len()).unwrap_or(i64::MAX);
-            let bad = i64::try_from(state.bad.len()).unwrap_or(i64::MAX);
+            let bad = i64::try_from(lock(&state.cache.bad).len()).unwrap_or(i64::MAX);
             self.metrics.cache_objects.get_or_create(&self.label).set(objects);
             self.metrics.cache_undecodable.get_or_create(&self.label).set(bad);
         }
@@ -848,11 +1118,10 @@ impl<K: Cached> Shared<K> {
         let Some(this) = state.sources.get_mut(source) else {
             return;
         };
-        this.synced = true;
         let seen = std::mem::take(&mut this.seen);
         let namespace = this.namespace.clone();
         let here = |key: &Key| namespace.is_none() || key.namespace == namespace;
-        let mut gone: HashSet<Key> = state.bad.keys().cloned().collect();
+        let mut gone: HashSet<Key> = lock(&state.cache.bad).keys().cloned().collect();
         match &state.first {
             Some(first) => gone.extend(first.keys().cloned()),
             None => gone.extend(state.store.state().iter().map(|o| key_of(o.meta()))),
@@ -861,12 +1130,19 @@ impl<K: Cached> Shared<K> {
         for key in gone {
             self.remove(gate, &key);
         }
-        let complete = gate
-            .state
-            .as_ref()
-            .is_some_and(|s| s.first.is_some() && s.sources.iter().all(|s| s.synced));
-        if complete {
+        let Some(state) = &gate.state else { return };
+        let late = {
+            let mut sources = lock(&state.cache.sources);
+            let Some(status) = sources.get_mut(source) else {
+                return;
+            };
+            !std::mem::replace(&mut status.synced, true) && state.first.is_none()
+        };
+        if self.is_first_done(gate) {
             self.finish_first(gate);
+        } else if late {
+            // A namespace that was refused before: answers about it are others now.
+            tell(&gate.listeners, &Change::Ready);
         }
     }
 
@@ -892,11 +1168,9 @@ impl<K: Cached> Shared<K> {
             Guarded::Good(object) => object,
             Guarded::Bad(bad) => return self.keep_old(state, listeners, key, bad),
         };
-        if !state.bad.is_empty() {
-            state.bad.remove(&key);
-        }
         object.meta_mut().managed_fields = None;
         if let Some(first) = &mut state.first {
+            lock(&state.cache.bad).remove(&key);
             first.insert(key, object);
             return;
         }
@@ -912,10 +1186,13 @@ impl<K: Cached> Shared<K> {
                 );
                 old = None;
             } else if known.meta().resource_version == object.meta().resource_version {
+                lock(&state.cache.bad).remove(&key);
                 return;
             }
         }
         state.writer.apply_watcher_event(&Event::Apply(object));
+        // Last: a reader in between must not find it absent.
+        lock(&state.cache.bad).remove(&key);
         if let Some(new) = state.store.get(&reference) {
             tell(listeners, &Change::Applied { old, new });
         }
@@ -929,38 +1206,39 @@ impl<K: Cached> Shared<K> {
         key: Key,
         bad: Box<Bad>,
     ) {
-        let logged = state
-            .bad
-            .get(&key)
-            .is_some_and(|b| b.metadata.resource_version == bad.metadata.resource_version);
-        if !logged {
+        let (version, uid, error) = (
+            bad.metadata.resource_version.clone(),
+            bad.metadata.uid.clone(),
+            bad.error.clone(),
+        );
+        // First: a reader in between must not find it absent.
+        let known = lock(&state.cache.bad).insert(key.clone(), bad);
+        if known.is_none_or(|known| known.metadata.resource_version != version) {
             tracing::warn!(
                 kind = %self.label.kind,
                 namespace = key.namespace.as_deref().unwrap_or_default(),
                 name = %key.name,
-                "an object does not fit its type and is left out: {}",
-                bad.error
+                "an object does not fit its type and is left out: {error}"
             );
         }
         if let Some(first) = &mut state.first {
-            if first.get(&key).is_some_and(|o| o.meta().uid != bad.metadata.uid) {
+            if first.get(&key).is_some_and(|o| o.meta().uid != uid) {
                 first.remove(&key);
             }
         } else if let Some(old) = state
             .store
             .get(&self.reference(&key))
-            .filter(|o| o.meta().uid != bad.metadata.uid)
+            .filter(|o| o.meta().uid != uid)
         {
             state.writer.apply_watcher_event(&Event::Delete(K::clone(&old)));
             tell(listeners, &Change::Deleted { old });
         }
-        state.bad.insert(key, bad);
     }
 
     fn remove(&self, gate: &mut Gate<K>, key: &Key) {
         let Gate { listeners, state, .. } = gate;
         let Some(state) = state else { return };
-        state.bad.remove(key);
+        lock(&state.cache.bad).remove(key);
         if let Some(first) = &mut state.first {
             first.remove(key);
         } else if let Some(old) = state.store.get(&self.reference(key)) {

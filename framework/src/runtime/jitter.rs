@@ -6,6 +6,10 @@ use std::{
     time::Duration,
 };
 
+/// No wait is longer, whatever was asked for: "never" is looked at again now and then, and sums with the present moment stay
+/// in range.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
 /// A source of jitter. The same seed gives the same sequence.
 #[derive(Debug)]
 pub struct Jitter(AtomicU64);
@@ -35,9 +39,12 @@ impl Jitter {
         (z >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// `duration` plus or minus up to `fraction` of it.
+    /// `duration`, but no more than [`LONGEST_WAIT`], plus or minus up to `fraction` of it (at most the whole).
     pub fn around(&self, duration: Duration, fraction: f64) -> Duration {
-        duration.mul_f64((1.0 + fraction * (2.0 * self.unit() - 1.0)).max(0.0))
+        let fraction = fraction.clamp(0.0, 1.0);
+        duration
+            .min(LONGEST_WAIT)
+            .mul_f64((1.0 + fraction * (2.0 * self.unit() - 1.0)).max(0.0))
     }
 }
 
@@ -100,6 +107,17 @@ mod tests {
                 "{wait:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_wait_without_end_has_one() {
+        let jitter = Jitter::seeded(7);
+        for _ in 0..100 {
+            let wait = jitter.around(Duration::MAX, 0.1);
+            assert!(wait > LONGEST_WAIT / 2 && wait < LONGEST_WAIT * 2, "{wait:?}");
+        }
+        let mut backoff = Backoff::new(Duration::MAX, Duration::MAX, Jitter::seeded(1));
+        assert!(backoff.next_wait() < LONGEST_WAIT * 2);
     }
 
     #[test]

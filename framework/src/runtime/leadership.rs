@@ -1,63 +1,55 @@
-//! Who may act: one process holds a Lease. The lease protocol is kube-lease-manager's; its value alone is not trusted,
-//! because it stays true while the API server cannot be reached. Leader is who holds the value *and* has renewed
-//! recently by its own monotonic clock.
+//! Who may act: one process holds a Lease. `election` keeps the Lease; here is what it means for the rest of the process:
+//! the leader is the holder that has renewed recently by its own monotonic clock.
 
 use std::{
     fmt::Debug,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use futures::future::BoxFuture;
-use http::{Method, Request, Response};
-use http_body_util::BodyExt;
-use kube::{
-    Client, Config,
-    client::{Body, ClientBuilder},
-};
-use kube_lease_manager::LeaseManagerBuilder;
+use kube::{Client, Config, client::ClientBuilder};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tower::{BoxError, Layer, Service};
 
 use super::{
-    jitter::{Backoff, Jitter},
+    election::{Candidate, RELEASE_LIMIT, WallClock, wall_clock},
+    jitter::Jitter,
     lock,
     metrics::Metrics,
 };
 use crate::layers::leader_gate::Lease;
 
-/// No answer to a lease request within this time counts as a failure: there must be room for another try.
-const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// How long giving the lease back may take.
-const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-
-/// The lease.
+/// The Lease, and how it is used.
 #[derive(Clone, Debug)]
 pub struct LeaseConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Unique per process, e.g. the Pod's name and uid.
+    /// Identity of this process. Must be unique per process, also after a restart, e.g. the Pod's name and a random end: a
+    /// process takes a Lease with its identity for its own.
     pub identity: String,
-    /// Field manager of the writes to the Lease.
+    /// Beginning of the field manager of the writes to the Lease; the identity is its end.
     pub field_manager: String,
-    /// How long others wait after the last renewal, in seconds.
+    /// How long other candidates wait after they last saw a renewal, in seconds.
     pub duration: u64,
-    /// How long before the end of `duration` renewing begins, in seconds.
+    /// How long before the end of `duration` renewing begins, in seconds. Must be shorter than `duration`.
     pub grace: u64,
-    /// How long after sending the last successful renewal this process still acts. Must be shorter than `duration`: the
-    /// difference is room for clocks and for requests on their way.
+    /// How long this process still acts after sending its last successful renewal. Must be shorter than `duration`: the
+    /// difference is room for requests on their way. Must be longer than `duration - grace`, the time between renewals.
     pub fence: Duration,
 }
+
+/// A [`LeaseConfig`] that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("leader election: {0}")]
+pub struct InvalidLease(String);
 
 impl LeaseConfig {
     /// 15 seconds, renewed every 5, acting for 10.
@@ -77,19 +69,58 @@ impl LeaseConfig {
             fence: Duration::from_secs(10),
         }
     }
+
+    /// Checks that the fields fit together.
+    ///
+    /// # Errors
+    /// The field that does not fit, and why.
+    pub fn validate(&self) -> Result<(), InvalidLease> {
+        let refuse = |why: String| Err(InvalidLease(why));
+        for (field, value) in [
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("identity", &self.identity),
+            ("field_manager", &self.field_manager),
+        ] {
+            if value.is_empty() {
+                return refuse(format!("{field} is empty"));
+            }
+        }
+        let (duration, grace) = (self.duration, self.grace);
+        if duration == 0 || i32::try_from(duration).is_err() {
+            return refuse(format!("duration {duration} s: must be 1 to {} s", i32::MAX));
+        }
+        if grace == 0 || grace >= duration {
+            return refuse(format!(
+                "grace {grace} s: must be at least 1 s and shorter than the duration of {duration} s"
+            ));
+        }
+        let (fence, renew) = (self.fence, duration - grace);
+        if fence >= Duration::from_secs(duration) {
+            return refuse(format!(
+                "fence {fence:?}: must be shorter than the duration of {duration} s, or two processes act at once"
+            ));
+        }
+        if fence <= Duration::from_secs(renew) {
+            return refuse(format!(
+                "fence {fence:?}: must be longer than the {renew} s between two renewals (duration - grace)"
+            ));
+        }
+        Ok(())
+    }
 }
 
-/// Makes a client for the lease alone, with the given layer outermost.
-pub type LeaseClient = Arc<dyn Fn(&RenewalLayer) -> Result<Client, kube::Error> + Send + Sync>;
-
-/// A lease client from a configuration: no retries of its own, short time-outs.
-pub fn lease_client(config: &Config) -> LeaseClient {
+/// A client for the Lease alone: no retries of its own, short time-outs.
+///
+/// # Errors
+/// A configuration that gives no client.
+pub fn lease_client(config: &Config) -> Result<Client, kube::Error> {
     let mut config = config.clone();
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(2));
     config.read_timeout = Some(Duration::from_secs(2));
     config.write_timeout = Some(Duration::from_secs(2));
-    Arc::new(move |layer| Ok(ClientBuilder::try_from(config.clone())?.with_layer(layer).build()))
+    Ok(ClientBuilder::try_from(config)?.build())
 }
 
 /// Whether this process leads. Cheap to clone and to ask.
@@ -199,19 +230,44 @@ impl Leadership {
         }))
     }
 
-    /// Begins to compete for the lease, until [`Leadership::release`] or until the last clone is dropped.
-    pub fn start(config: LeaseConfig, client: LeaseClient, metrics: &Metrics) -> Self {
+    /// Begins to compete for the Lease, until [`Leadership::release`] or until the last clone is dropped. `client` must not
+    /// pass a write guard that asks this leadership, see [`lease_client`].
+    ///
+    /// # Errors
+    /// A configuration that cannot work.
+    pub fn start(config: LeaseConfig, client: Client, metrics: &Metrics) -> Result<Self, InvalidLease> {
+        let jitter = (Jitter::random(), Jitter::random(), Jitter::random());
+        Self::start_with(config, client, metrics, jitter, wall_clock())
+    }
+
+    /// The same with jitter and time of day given.
+    pub(crate) fn start_with(
+        config: LeaseConfig,
+        client: Client,
+        metrics: &Metrics,
+        jitter: (Jitter, Jitter, Jitter),
+        wall_clock: WallClock,
+    ) -> Result<Self, InvalidLease> {
+        config.validate()?;
         let this = Self::build(config.fence, false);
-        let task = tokio::spawn(compete(
-            Arc::downgrade(&this.0),
-            Arc::clone(&this.0.clock),
-            this.0.stop.clone(),
-            config,
-            client,
-            metrics.clone(),
-        ));
+        let claim = Claim {
+            shared: Arc::downgrade(&this.0),
+            clock: Arc::clone(&this.0.clock),
+            stop: this.0.stop.clone(),
+            name: config.name.clone(),
+            metrics: metrics.clone(),
+        };
+        let candidate = Candidate::new(config, client, jitter, wall_clock);
+        let stop = this.0.stop.clone();
+        let task = tokio::spawn(async move {
+            claim.publish();
+            tokio::select! {
+                () = candidate.run(&claim, &stop) => {}
+                () = claim.follow() => {}
+            }
+        });
         *lock(&this.0.task) = Some(AbortOnDropHandle::new(task));
-        this
+        Ok(this)
     }
 
     /// This process leads now, by its own clock too.
@@ -253,9 +309,9 @@ impl Leadership {
         if self.0.always {
             return;
         }
+        self.0.stop.cancel();
         self.0.held.store(false, Ordering::Release);
         self.0.leads.send_replace(false);
-        self.0.stop.cancel();
         let task = lock(&self.0.task).take();
         if let Some(task) = task {
             let _ = timeout(RELEASE_LIMIT + Duration::from_secs(1), task).await;
@@ -263,190 +319,72 @@ impl Leadership {
     }
 }
 
-async fn compete(
-    shared: std::sync::Weak<Shared>,
+/// What the election tells the rest of the process. Does not keep the leadership alive.
+pub(super) struct Claim {
+    shared: Weak<Shared>,
     clock: Arc<Clock>,
     stop: CancellationToken,
-    config: LeaseConfig,
-    client: LeaseClient,
+    name: String,
     metrics: Metrics,
-) {
-    let publish = |held: bool| {
-        let Some(shared) = shared.upgrade() else { return };
-        let held = held && !stop.is_cancelled();
+}
+
+impl Claim {
+    /// The API server confirmed a renewal that was sent at this moment.
+    pub(super) fn renewed(&self, sent: Instant) {
+        self.clock.renewed_at(sent);
+        self.set_held(true);
+    }
+
+    /// Another process holds the Lease, or none.
+    pub(super) fn lost(&self) {
+        self.clock.forget();
+        self.set_held(false);
+    }
+
+    /// The last renewal still lets this process act.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.clock.fresh()
+    }
+
+    fn set_held(&self, held: bool) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
         shared.held.store(held, Ordering::Release);
-        let leads = held && clock.fresh();
+        // A release may have come in between.
+        if self.stop.is_cancelled() {
+            shared.held.store(false, Ordering::Release);
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let leads = shared.held.load(Ordering::Acquire) && self.clock.fresh();
         let changed = shared
             .leads
             .send_if_modified(|old| std::mem::replace(old, leads) != leads);
+        self.metrics.leader.set(i64::from(leads));
         if changed {
-            metrics.leader.set(i64::from(leads));
-            tracing::info!(leads, lease = %config.name, "leadership");
+            tracing::info!(leads, lease = %self.name, "leadership");
         }
-    };
-    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5), Jitter::random());
-    let layer = RenewalLayer {
-        clock: Arc::clone(&clock),
-        identity: config.identity.clone(),
-    };
-    let duration = Duration::from_secs(config.duration);
-    loop {
-        // A new incarnation begins without any claim.
-        clock.forget();
-        publish(false);
-        let build = async {
-            let client = client(&layer).map_err(|e| e.to_string())?;
-            LeaseManagerBuilder::new(client, &config.name)
-                .with_namespace(&config.namespace)
-                .with_identity(&config.identity)
-                .with_duration(config.duration)
-                .with_grace(config.grace)
-                .with_field_manager(&config.field_manager)
-                .build()
-                .await
-                .map_err(|e| e.to_string())
-        };
-        let manager = tokio::select! {
-            () = stop.cancelled() => return,
-            built = build => match built {
-                Ok(manager) => manager,
-                Err(error) => {
-                    tracing::warn!(lease = %config.name, "the lease cannot be read and is tried again: {error}");
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = tokio::time::sleep(backoff.next_wait()) => continue,
-                    }
-                }
-            },
-        };
-        backoff.reset();
-        let (mut value, task) = manager.watch().await;
-        let task = AbortOnDropHandle::new(task);
-        let mut stale_since: Option<Instant> = None;
+    }
+
+    /// Publishes the end of the fence when it comes. Never completes.
+    async fn follow(&self) {
         loop {
-            let held = *value.borrow_and_update();
-            publish(held);
-            // Still "ours" after one duration without a renewal: the manager is stuck, or the Lease was deleted.
-            stale_since = match stale_since {
-                _ if !held || clock.fresh() => None,
-                since => since.or_else(|| Some(Instant::now())),
-            };
-            let next = match (held, stale_since) {
-                (false, _) => None,
-                (true, None) => clock.deadline(),
-                (true, Some(since)) => Some(since + duration),
-            };
-            if stale_since.is_some() && next.is_some_and(|n| Instant::now() >= n) {
-                tracing::warn!(lease = %config.name, "the lease could not be renewed; competing anew");
-                break;
-            }
+            let end = self.clock.deadline().filter(|end| Instant::now() < *end);
             tokio::select! {
-                () = stop.cancelled() => {
-                    publish(false);
-                    // All receivers gone is how the manager is told to give the lease back.
-                    drop(value);
-                    if timeout(RELEASE_LIMIT, task).await.is_err() {
-                        tracing::warn!(lease = %config.name, "the lease could not be given back in time");
-                    }
-                    return;
-                }
-                changed = value.changed() => if changed.is_err() { break },
-                () = clock.renewed.notified() => {}
+                () = self.clock.renewed.notified() => {}
                 () = async {
-                    match next {
-                        Some(next) => sleep_until(next).await,
+                    match end {
+                        Some(end) => sleep_until(end).await,
                         None => std::future::pending().await,
                     }
-                } => {}
+                } => self.publish(),
             }
         }
-        drop((value, task));
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(backoff.next_wait()) => {}
-        }
     }
-}
-
-/// Notes when each successful renewal was *sent*. A renewal is a PATCH whose answer shows us as the holder.
-#[derive(Clone, Debug)]
-pub struct RenewalLayer {
-    clock: Arc<Clock>,
-    identity: String,
-}
-
-#[cfg(test)]
-impl RenewalLayer {
-    /// A layer, and whether it has seen a renewal.
-    pub(crate) fn for_test(identity: &str) -> (Self, impl Fn() -> bool) {
-        let clock = Arc::new(Clock::new(Duration::from_secs(10)));
-        let layer = Self {
-            clock: Arc::clone(&clock),
-            identity: identity.to_owned(),
-        };
-        (layer, move || clock.fresh())
-    }
-}
-
-impl<S> Layer<S> for RenewalLayer {
-    type Service = Renewal<S>;
-    fn layer(&self, inner: S) -> Self::Service {
-        Renewal {
-            inner,
-            layer: self.clone(),
-        }
-    }
-}
-
-/// See [`RenewalLayer`].
-#[derive(Clone, Debug)]
-pub struct Renewal<S> {
-    inner: S,
-    layer: RenewalLayer,
-}
-
-impl<S, B> Service<Request<Body>> for Renewal<S>
-where
-    S: Service<Request<Body>, Response = Response<B>>,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    type Response = Response<Body>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let renewal = request.method() == Method::PATCH;
-        let sent = Instant::now();
-        let answer = self.inner.call(request);
-        let layer = self.layer.clone();
-        Box::pin(async move {
-            let whole = async {
-                let (head, body) = answer.await.map_err(Into::into)?.into_parts();
-                let body = body.collect().await.map_err(Into::into)?.to_bytes();
-                Ok::<_, BoxError>((head, body))
-            };
-            let (head, body) = timeout(ANSWER_LIMIT, whole).await??;
-            if renewal && head.status.is_success() && holder(&body).as_deref() == Some(&layer.identity) {
-                layer.clock.renewed_at(sent);
-            }
-            Ok(Response::from_parts(head, Body::from(body)))
-        })
-    }
-}
-
-fn holder(lease: &[u8]) -> Option<String> {
-    let lease: serde_json::Value = serde_json::from_slice(lease).ok()?;
-    lease
-        .get("spec")?
-        .get("holderIdentity")?
-        .as_str()
-        .map(str::to_owned)
 }

@@ -8,13 +8,16 @@ pub mod children;
 pub mod client;
 pub mod controller;
 mod decode;
+mod election;
 pub mod hub;
 pub mod jitter;
 pub mod leadership;
+mod lease;
 pub mod metrics;
 pub(crate) mod pace;
 pub mod presence;
 pub mod probes;
+mod queue;
 #[cfg(test)]
 mod script;
 pub mod supervisor;

@@ -1,14 +1,21 @@
-//! What kube's `watcher` leaves open: a watch that ends at once is re-opened at once, without an error and without a
-//! pause, and a request whose answer never begins waits for ever. One paced client per watch closes both.
+//! One paced client per watch, for what kube's `watcher` leaves open: it re-opens a watch that ends at once without a pause,
+//! waits without end for an answer that never begins, and notices a dead connection after 295 s only.
 
 use std::{
+    pin::Pin,
     sync::{Arc, Mutex},
+    task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::Request;
+use http_body::Frame;
 use kube::{Client, client::Body};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, Sleep, sleep_until, timeout},
+};
 use tower::BoxError;
 
 use super::{jitter::doubled, lock};
@@ -21,6 +28,60 @@ const SERIES: Duration = Duration::from_secs(30);
 /// The second quick restart waits this long, then doubling.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_LIMIT: Duration = Duration::from_secs(15);
+
+/// The API server sends a bookmark about each minute on a watch that it serves from its cache. After the first one, silence
+/// for this long means that the connection is dead. (A server without bookmarks is not held to them.)
+const SILENCE_LIMIT: Duration = Duration::from_secs(90);
+/// A watch that has been open for this long works.
+const OPEN: Duration = Duration::from_secs(5);
+
+/// When a watch began, for its loop.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse(watch::Sender<Option<Instant>>);
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
+
+impl Pulse {
+    fn began(&self) -> Instant {
+        let now = Instant::now();
+        self.0.send_replace(Some(now));
+        now
+    }
+
+    /// The watch that began then has ended, or is known to work.
+    fn ended(&self, began: Instant) {
+        self.0
+            .send_if_modified(|now| now.take_if(|now| *now == began).is_some());
+    }
+
+    /// Completes once per watch, when it has been open for a while.
+    pub(crate) async fn stays_open(&self) {
+        let mut began = self.0.subscribe();
+        loop {
+            let since = *began.borrow_and_update();
+            let open = async {
+                match since {
+                    Some(since) => sleep_until(since + OPEN).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = open => {
+                    if let Some(since) = since {
+                        self.ended(since);
+                    }
+                    return;
+                }
+                // (the sender lives as long as this)
+                _ = began.changed() => {}
+            }
+        }
+    }
+}
 
 #[derive(Default)]
 struct Pace {
@@ -51,9 +112,9 @@ impl Pace {
 }
 
 /// A client for one watch. With `metadata_only` the API server leaves out all but metadata.
-pub(crate) fn paced(client: &Client, metadata_only: bool) -> Client {
+pub(crate) fn paced(client: &Client, metadata_only: bool, pulse: &Pulse) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let client = client.clone();
+    let (client, pulse) = (client.clone(), pulse.clone());
     let pace = Arc::new(Mutex::new(Pace::default()));
     let service = tower::service_fn(move |mut request: Request<Body>| {
         if metadata_only {
@@ -65,14 +126,28 @@ pub(crate) fn paced(client: &Client, metadata_only: bool) -> Client {
             let form = http::HeaderValue::from_static(form);
             request.headers_mut().insert(http::header::ACCEPT, form);
         }
-        let (client, pace) = (client.clone(), Arc::clone(&pace));
+        let (client, pace, pulse) = (client.clone(), Arc::clone(&pace), pulse.clone());
         async move {
-            if is_watch(&request) {
+            let watches = is_watch(&request);
+            if watches {
                 let start = lock(&pace).next_start(Instant::now());
                 sleep_until(start).await;
             }
             match timeout(ANSWER_LIMIT, client.send(request)).await {
-                Ok(answer) => answer.map_err(BoxError::from),
+                Ok(Ok(answer)) if watches && answer.status().is_success() => {
+                    let open = Open {
+                        began: pulse.began(),
+                        pulse,
+                        silence: None,
+                    };
+                    Ok(answer.map(|inner| Answer {
+                        inner,
+                        watch: Some(open),
+                    }))
+                }
+                Ok(answer) => answer
+                    .map(|answer| answer.map(|inner| Answer { inner, watch: None }))
+                    .map_err(BoxError::from),
                 Err(_) => Err(BoxError::from(ReconcileError::new(
                     ErrorClass::Timeout,
                     "the API server did not begin to answer in time",
@@ -81,6 +156,74 @@ pub(crate) fn paced(client: &Client, metadata_only: bool) -> Client {
         }
     });
     Client::new(service, namespace)
+}
+
+/// Body of an answer; that of a watch fails when bookmarks stop coming.
+struct Answer {
+    inner: Body,
+    watch: Option<Open>,
+}
+
+/// A watch that has begun.
+struct Open {
+    pulse: Pulse,
+    began: Instant,
+    /// Armed by the first bookmark.
+    silence: Option<Pin<Box<Sleep>>>,
+}
+
+impl Open {
+    fn received(&mut self, data: Option<&Bytes>) {
+        let until = Instant::now() + SILENCE_LIMIT;
+        match &mut self.silence {
+            Some(silence) => silence.as_mut().reset(until),
+            None if data.is_some_and(|data| is_bookmark(data)) => {
+                self.silence = Some(Box::pin(sleep_until(until)));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.pulse.ended(self.began);
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        let Some(open) = &mut self.watch else {
+            return frame.map_err(BoxError::from);
+        };
+        if let Poll::Ready(frame) = frame {
+            let data = frame.as_ref().and_then(|f| f.as_ref().ok()?.data_ref());
+            open.received(data);
+            return Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)));
+        }
+        let Some(silence) = &mut open.silence else {
+            return Poll::Pending;
+        };
+        silence.as_mut().poll(cx).map(|()| {
+            let why = "the API server has sent nothing on a watch for 90 s: the connection is dead";
+            let error = std::io::Error::new(std::io::ErrorKind::TimedOut, why);
+            Some(Err(error.into()))
+        })
+    }
+}
+
+/// A bookmark comes in a small frame of its own: the API server flushes after each event. Inside of an object the quotes
+/// would be escaped.
+fn is_bookmark(data: &[u8]) -> bool {
+    const MARK: &[u8] = br#""type":"BOOKMARK""#;
+    data.len() <= 4_096 && data.windows(MARK.len()).any(|part| part == MARK)
 }
 
 fn is_watch(request: &Request<Body>) -> bool {

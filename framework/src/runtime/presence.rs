@@ -22,7 +22,7 @@ use super::{
     jitter::{Backoff, Jitter},
     metrics::{KindLabel, Metrics},
 };
-use crate::{ApiKind, layers::api_presence::PresenceSnapshot};
+use crate::{ApiKind, error::classify, layers::api_presence::PresenceSnapshot};
 
 pub use crate::layers::api_presence::Presence as ApiState;
 
@@ -283,6 +283,7 @@ async fn follow(client: Client, board: Arc<Board>, mut members: Vec<Member>) {
     let mut after_change = AFTER_CHANGE.len();
     let mut ask = true;
     let mut look_again = false;
+    let mut problem: Option<String> = None;
     loop {
         let mut wait: Option<Duration> = None;
         let mut sooner = |other: Duration| wait = Some(wait.map_or(other, |w: Duration| w.min(other)));
@@ -290,6 +291,9 @@ async fn follow(client: Client, board: Arc<Board>, mut members: Vec<Member>) {
             match discover(&client, group, version).await {
                 Ok(kinds) => {
                     backoff.reset();
+                    if problem.take().is_some() {
+                        tracing::info!(group, version, "discovery works again");
+                    }
                     let now = Instant::now();
                     for member in &mut members {
                         let served = kinds
@@ -301,11 +305,14 @@ async fn follow(client: Client, board: Arc<Board>, mut members: Vec<Member>) {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(
-                        group,
-                        version,
-                        "discovery fails, the last known state stays: {error}"
-                    );
+                    if problem.as_ref() != Some(&error) {
+                        tracing::warn!(
+                            group,
+                            version,
+                            "discovery fails and is tried again, the last known state stays: {error}"
+                        );
+                        problem = Some(error);
+                    }
                     sooner(backoff.next_wait());
                 }
             }
@@ -351,6 +358,6 @@ async fn discover(client: &Client, group: &str, version: &str) -> Result<Vec<(St
         Ok(Ok(list)) => Ok(list.resources.into_iter().map(|r| (r.kind, r.name)).collect()),
         // Only the API server's own "not found" is an answer.
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Vec::new()),
-        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Err(error)) => Err(classify(&error).1),
     }
 }

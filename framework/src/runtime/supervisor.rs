@@ -28,7 +28,7 @@ const RESTART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 /// A controller that ran for so long starts its back-off anew.
 const STABLE: Duration = Duration::from_secs(120);
 /// How long a stopped controller may take beyond its own drain limit.
-const STOP_LIMIT: Duration = Duration::from_secs(27);
+const STOP_MARGIN: Duration = Duration::from_secs(2);
 /// How long the cache of a kind that appeared may take before its owners are looked at anyway.
 const WARM_LIMIT: Duration = Duration::from_secs(10);
 
@@ -119,6 +119,7 @@ pub struct Unit {
     enabled: bool,
     requires: Vec<ApiKind>,
     lease: bool,
+    drain: Duration,
     warm: Warm,
     run: Run,
 }
@@ -144,6 +145,7 @@ impl Unit {
             enabled: true,
             requires: Vec::new(),
             lease: true,
+            drain: DRAIN,
             warm: Arc::new(Vec::new),
             run: Arc::new(run),
         }
@@ -174,6 +176,13 @@ impl Unit {
     #[must_use]
     pub fn without_lease(mut self) -> Self {
         self.lease = false;
+        self
+    }
+
+    /// How long it takes at most to finish what runs; as its `ControllerSpec::drain`. It is cancelled a little later.
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.drain = drain;
         self
     }
 
@@ -209,8 +218,11 @@ pub struct Supervisor {
     leadership: Leadership,
     metrics: Metrics,
     stop: CancellationToken,
+    /// Every controller has finished: no one needs a cache of an optional kind now.
+    finished: CancellationToken,
     boards: Arc<Mutex<Vec<Arc<Board>>>>,
     tasks: Arc<Mutex<JoinSet<()>>>,
+    followers: Arc<Mutex<JoinSet<()>>>,
 }
 
 struct Board {
@@ -277,8 +289,10 @@ impl Supervisor {
             leadership,
             metrics,
             stop: CancellationToken::new(),
+            finished: CancellationToken::new(),
             boards: Arc::default(),
             tasks: Arc::default(),
+            followers: Arc::default(),
         }
     }
 
@@ -321,8 +335,8 @@ impl Supervisor {
         stop: impl Fn() + Send + Sync + 'static,
         after: impl Fn(ApiState) + Send + Sync + 'static,
     ) {
-        let (presence, ended) = (self.presence.clone(), self.stop.clone());
-        lock(&self.tasks).spawn(async move {
+        let (presence, ended) = (self.presence.clone(), self.finished.clone());
+        lock(&self.followers).spawn(async move {
             let mut backoff = Backoff::new(RESTART.0, RESTART.1, Jitter::random());
             loop {
                 let follow = follow_kind(&presence, &ended, kind, &start, &stop, &after);
@@ -387,11 +401,15 @@ impl Supervisor {
         self.stop.clone()
     }
 
-    /// Stops all controllers and waits until they have finished what runs. The lease should be kept until then.
+    /// Stops all controllers, waits until they have finished what runs, then stops the caches that they read. The lease
+    /// should be kept until then.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         let mut tasks = std::mem::take(&mut *lock(&self.tasks));
         while tasks.join_next().await.is_some() {}
+        self.finished.cancel();
+        let mut followers = std::mem::take(&mut *lock(&self.followers));
+        while followers.join_next().await.is_some() {}
     }
 }
 
@@ -621,7 +639,7 @@ async fn run_once(board: &Arc<Board>, conditions: &mut Conditions) -> bool {
     if why == Allowed::WaitForLease {
         task.abort();
     }
-    let limit = DRAIN.max(STOP_LIMIT);
+    let limit = unit.drain + STOP_MARGIN;
     let lost = async {
         while conditions.leadership.is_leader() || !unit.lease {
             if conditions.leadership_changed.changed().await.is_err() {

@@ -3,7 +3,7 @@
 
 use std::{
     any::TypeId,
-    collections::{HashMap, hash_map::RandomState},
+    collections::{HashMap, HashSet, hash_map::RandomState},
     fmt::Debug,
     hash::BuildHasher,
     pin::Pin,
@@ -24,9 +24,13 @@ use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
     hub::{Cached, Change, Handle, Listener, Lookup},
+    jitter::LONGEST_WAIT,
     lock,
     metrics::Queue,
 };
+
+/// Limit of the objects that are noted while no controller takes.
+const IDLE_LIMIT: usize = 1_024;
 
 /// The triggers of one controller. Cheap to clone: all clones are one set.
 pub struct Triggers<K: Resource<DynamicType = ()>>(Arc<Mutex<Inner<K>>>);
@@ -44,6 +48,8 @@ struct Counts {
     queue: Queue,
     /// While no controller takes, there is no queue: what was pushed is of no interest, as a start looks at everything.
     running: bool,
+    /// Hashes of the objects that were reconciled and not found gone since: something may be kept for them.
+    reconciled: HashSet<u64>,
     /// By hash: two objects with one would be counted as one, which costs less than their names.
     since: HashMap<u64, Instant>,
     hasher: RandomState,
@@ -109,9 +115,16 @@ impl<K: Resource<DynamicType = ()>> Triggers<K> {
         })))
     }
 
-    /// Look at this object.
+    /// Look at this object. While no controller takes, only a limited number of objects is noted besides those that were
+    /// reconciled before: a start looks at everything.
     pub fn push(&self, reference: ObjectRef<K>) {
         let mut inner = lock(&self.0);
+        if !inner.counts.running && inner.waiting.len() >= IDLE_LIMIT {
+            let key = inner.counts.key(reference.namespace.as_deref(), &reference.name);
+            if !inner.counts.reconciled.contains(&key) {
+                return;
+            }
+        }
         inner
             .counts
             .pushed(reference.namespace.as_deref(), &reference.name);
@@ -170,7 +183,14 @@ impl<K: Resource<DynamicType = ()>> Triggers<K> {
         RunningQueue(self.clone())
     }
 
-    /// The triggers as they are taken; never ends. There should be one at a time; what a dropped one did not take
+    /// Takes all that wait, in their order, and wakes `waker` when the next one comes.
+    pub(super) fn take_all(&self, waker: &Waker) -> IndexSet<ObjectRef<K>> {
+        let mut inner = lock(&self.0);
+        inner.waker = Some(waker.clone());
+        std::mem::take(&mut inner.waiting)
+    }
+
+    /// The triggers as they are taken, oldest first; never ends. There should be one at a time; what a dropped one did not take
     /// waits for the next one.
     pub fn stream(&self) -> TriggerStream<K> {
         TriggerStream(self.clone())
@@ -181,9 +201,9 @@ impl<K> Triggers<K>
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
-    /// Look at this object after `wait`. One timer per object: the earlier one wins.
+    /// Look at this object after `wait`, but at most [`LONGEST_WAIT`]. One timer per object: the earlier one wins.
     pub fn push_after(&self, reference: ObjectRef<K>, wait: Duration) {
-        let at = Instant::now() + wait;
+        let at = Instant::now() + wait.min(LONGEST_WAIT);
         let mut inner = lock(&self.0);
         if let Some((known, timer)) = inner.timers.get(&reference) {
             if *known <= at {
@@ -221,6 +241,8 @@ impl<K: Resource<DynamicType = ()>> RunningQueue<K> {
     pub(super) fn begun(&self, meta: &ObjectMeta) {
         let mut inner = lock(&self.0.0);
         let name = meta.name.as_deref().unwrap_or_default();
+        let key = inner.counts.key(meta.namespace.as_deref(), name);
+        inner.counts.reconciled.insert(key);
         if let Some(since) = inner.counts.taken(meta.namespace.as_deref(), name) {
             let wait = since.elapsed().as_secs_f64();
             inner.counts.queue.wait.observe(wait);
@@ -229,7 +251,10 @@ impl<K: Resource<DynamicType = ()>> RunningQueue<K> {
 
     /// There is no such object to reconcile.
     pub(super) fn gone(&self, namespace: Option<&str>, name: &str) {
-        lock(&self.0.0).counts.taken(namespace, name);
+        let mut inner = lock(&self.0.0);
+        let key = inner.counts.key(namespace, name);
+        inner.counts.reconciled.remove(&key);
+        inner.counts.taken(namespace, name);
     }
 
     /// The counters.
@@ -256,7 +281,7 @@ impl<K: Resource<DynamicType = ()>> Stream for TriggerStream<K> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut inner = lock(&self.0.0);
-        match inner.waiting.pop() {
+        match inner.waiting.shift_remove_index(0) {
             Some(reference) => Poll::Ready(Some(reference)),
             None => {
                 inner.waker = Some(cx.waker().clone());
@@ -437,6 +462,21 @@ mod tests {
         triggers.push_name(Some("ns"), "c");
         drop(running);
         assert_eq!(triggers.running().counters().depth.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_follower_notes_no_more_objects_than_it_must() {
+        let triggers = Triggers::<Ingress>::default();
+        let running = triggers.running();
+        running.begun(&ingress("mine", 1).metadata);
+        drop(running);
+        // weeks of objects that come and go
+        for n in 0..50_000 {
+            triggers.push_name(Some("ns"), &format!("other{n}"));
+        }
+        triggers.push_name(Some("ns"), "mine");
+        assert_eq!(triggers.len(), IDLE_LIMIT + 1);
+        assert!(taken(&triggers).contains(&"mine".to_owned()));
     }
 
     #[tokio::test]

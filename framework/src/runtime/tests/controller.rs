@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::until;
 use crate::{
     BoxReconcile, ErrorClass, Outcome, ReconcileError, Request,
+    layers::policy::{Backoff, PolicyLayer},
     runtime::{
         ControllerSpec, Handle, Metrics, Scope, Selector, Triggers, WatchHub, controller::Ended, lock,
         run_controller, script::Script, triggers::on_change_of_self,
@@ -231,4 +232,115 @@ async fn what_is_kept_for_an_object_is_forgotten_with_it() {
     world.api.delete(INGRESSES, "ns", "a");
     until("the end", || !lock(&forgotten).is_empty()).await;
     assert_eq!(*lock(&forgotten), [("ns".to_owned(), "a".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_wants_no_further_look_does_not_end_the_controller() {
+    let bad: Vec<String> = (0..10).map(|n| format!("bad{n}")).collect();
+    let mut names: Vec<&str> = bad.iter().map(String::as_str).collect();
+    names.push("good");
+    let world = world(&names);
+    let good = Arc::new(AtomicUsize::new(0));
+    let g = Arc::clone(&good);
+    let spec = world.spec(stack(move |object| {
+        let is_good = object.name_any() == "good";
+        if is_good {
+            g.fetch_add(1, Ordering::Relaxed);
+        }
+        async move {
+            Ok(match (is_good, object.name_any().ends_with('1')) {
+                (true, _) => Outcome::RequeueAfter(Duration::from_secs(60)),
+                (_, true) => Outcome::Waiting {
+                    reason: "ever",
+                    retry: Duration::MAX,
+                },
+                _ => Outcome::RequeueAfter(Duration::MAX),
+            })
+        }
+    }));
+    let stop = CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    let task = tokio::spawn(run_controller(spec, stop, || ()));
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let rounds = good.load(Ordering::Relaxed);
+    assert!(!task.is_finished(), "it ended after {rounds} rounds");
+    assert!((54..=67).contains(&rounds), "{rounds} rounds in an hour");
+}
+
+/// Objects whose reconcile hangs for the time of the inner net, beside good ones.
+async fn beside_hanging_ones(hanging: usize, before: Duration) -> Duration {
+    let names: Vec<String> = (0..hanging).map(|n| format!("hangs{n}")).collect();
+    let world = world(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let good = Arc::new(AtomicUsize::new(0));
+    let (g, backoff) = (Arc::clone(&good), Backoff::default());
+    let inner = tower::service_fn(move |request: Request<Ingress>| {
+        let is_good = request.object.name_any().starts_with("good");
+        let g = Arc::clone(&g);
+        async move {
+            if !is_good {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                return Err(ReconcileError::new(ErrorClass::Timeout, "no answer"));
+            }
+            g.fetch_add(1, Ordering::Relaxed);
+            Ok(Outcome::Done)
+        }
+    });
+    let stack = tower::ServiceBuilder::new()
+        .layer(PolicyLayer(backoff))
+        .service(inner);
+    let stop = CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    let spec = world.spec(BoxReconcile::new(stack));
+    tokio::spawn(run_controller(spec, stop, || ()));
+    until("the cache", || world.objects.is_ready()).await;
+    tokio::time::sleep(before).await;
+    let mut longest = Duration::ZERO;
+    for n in 0..20 {
+        let name = format!("good{n}");
+        let begin = tokio::time::Instant::now();
+        world.api.put(INGRESSES, "ns", &name, json!({ "metadata": {} }));
+        while good.load(Ordering::Relaxed) <= n {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(
+                begin.elapsed() < Duration::from_secs(600),
+                "{name} is not reconciled"
+            );
+        }
+        longest = longest.max(begin.elapsed());
+        tokio::time::sleep(Duration::from_millis(7_300)).await;
+    }
+    longest
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_hang_hold_up_no_other_one() {
+    let longest = beside_hanging_ones(20, Duration::ZERO).await;
+    assert!(longest < Duration::from_secs(1), "at the beginning: {longest:?}");
+    let longest = beside_hanging_ones(100, Duration::from_secs(1_800)).await;
+    assert!(
+        longest < Duration::from_secs(1),
+        "in the steady state: {longest:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_skipped_is_looked_at_again_without_a_trigger() {
+    let world = world(&["a"]);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    let spec = world.spec(stack(move |_| {
+        let first = count.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            Ok(match first {
+                true => Outcome::Skipped("not the leader"),
+                false => Outcome::Done,
+            })
+        }
+    }));
+    let stop = CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    tokio::spawn(run_controller(spec, stop, || ()));
+    until("the second run", || runs.load(Ordering::Relaxed) == 2).await;
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::until;
+use super::{Log, until};
 use crate::{
     ApiKind, BoxReconcile, Outcome, Request,
     owned::{ChildCache, Lookup},
@@ -101,34 +101,11 @@ impl Counts {
     }
 }
 
-/// What is logged, as text.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        lock(&self.0).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_waits_for_a_kind_logs_which_and_once() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
-    let lines = || {
-        let text = String::from_utf8(lock(&log.0).clone()).unwrap();
-        let waits = text.lines().filter(|line| line.contains("install their CRDs"));
-        waits.map(str::to_owned).collect::<Vec<_>>()
-    };
+    let _logging = log.start();
+    let lines = || log.lines("install their CRDs");
     // Given a controller, and nothing known of its kind, then nothing is said
     let world = world(ApiState::Unknown, true);
     world
@@ -234,6 +211,43 @@ async fn a_shutdown_waits_for_what_runs_but_not_for_ever() {
         assert!(begun.elapsed() <= Duration::from_secs(28));
         assert_eq!(counts.get(), (1, finished, 1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_may_drain_for_as_long_as_it_says() {
+    for (allowed, finished, longest) in [(60, 1, 41), (5, 0, 8)] {
+        let world = world(ApiState::Served, true);
+        let counts = Counts::default();
+        let unit = counts.unit(Duration::from_secs(40));
+        world.supervisor.add(unit.drain(Duration::from_secs(allowed)));
+        until("running", || world.state() == State::Running).await;
+        let begun = Instant::now();
+        world.supervisor.shutdown().await;
+        assert!(
+            begun.elapsed() <= Duration::from_secs(longest),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert_eq!(counts.get(), (1, finished, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_caches_of_optional_kinds_outlast_the_controllers_that_read_them() {
+    let world = world(ApiState::Served, true);
+    let counts = Counts::default();
+    world.supervisor.add(counts.unit(Duration::from_secs(20)));
+    let finished = Arc::new(Mutex::new(None));
+    let (note, of) = (Arc::clone(&finished), counts.clone());
+    world.supervisor.supervise_kind(
+        THING,
+        || async {}.boxed(),
+        move || *lock(&note) = Some(of.get()),
+        |_| (),
+    );
+    until("running", || world.state() == State::Running).await;
+    world.supervisor.shutdown().await;
+    assert_eq!(*lock(&finished), Some((1, 1, 1)), "stopped last");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ pub mod history;
 pub mod host;
 pub mod judge;
 pub mod net;
+pub mod oracle;
 pub mod outside;
 pub mod play;
 pub mod random;

@@ -32,7 +32,7 @@ enum What {
     /// the file e2e/tests/NAME, `test unit NAME` such tests of that tier. The last lines are `TIER: N passed, N failed, N skipped`; the exit
     /// code is 0 only if every tier ran, passed something and failed nothing.
     Test {
-        /// Tiers (unit, fake-api, cluster); what follows goes to the test programs, e.g. a part of a test's name.
+        /// Tiers (unit, fake-api, sim, cluster); what follows goes to the test programs, e.g. a part of a test's name.
         #[arg(value_name = "TIER", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
@@ -47,6 +47,14 @@ enum What {
         /// Leave the cluster running.
         #[arg(long)]
         keep: bool,
+    },
+    /// Play histories of the whole operator in simulated time: `sim --seeds 10000 --from 1`, `sim --seed 7` replays one and
+    /// tells it line by line, `sim --proof` puts known faults back and finds them. `sim --help` lists the rest.
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// Arguments of the simulator.
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
     /// Measure the operator; results in target/bench. Numbers: against raw writes of the same objects, with so many
     /// buckets. `tyk`: Gateway API on Tyk, beside Envoy Gateway; `tyk-alone`: without it.
@@ -148,6 +156,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             });
         }
         What::Demo { chapter, keep } => return show(chapter, keep),
+        What::Sim { words } => return status(&mut tiers::simulator(&words)),
         What::Bench { what } => return measure(&what),
         What::Conformance { against, test } => return conform(against, test.as_deref()),
         What::Tools { all } => {

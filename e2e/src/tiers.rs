@@ -20,19 +20,22 @@ pub enum Tier {
     Unit,
     /// Tests against the API server inside the test process.
     FakeApi,
+    /// Histories of the simulator: the whole operator in simulated time.
+    Sim,
     /// Scenarios on a real cluster, and the Garage client against a real Garage.
     Cluster,
 }
 
 impl Tier {
     /// All, from cheap to dear.
-    pub const ALL: [Tier; 3] = [Tier::Unit, Tier::FakeApi, Tier::Cluster];
+    pub const ALL: [Tier; 4] = [Tier::Unit, Tier::FakeApi, Tier::Sim, Tier::Cluster];
 
     /// Name on the command line and in the counts.
     pub fn name(self) -> &'static str {
         match self {
             Tier::Unit => "unit",
             Tier::FakeApi => "fake-api",
+            Tier::Sim => "sim",
             Tier::Cluster => "cluster",
         }
     }
@@ -163,6 +166,7 @@ fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
             let targets = of_framework.iter().chain(&of_controllers).map(String::as_str);
             cargo(packages.into_iter().chain(targets), filter, &[], &mut count)?;
         }
+        Tier::Sim => counted(simulator(filter), &mut count, &mut std::io::stdout())?,
         Tier::Cluster => {
             let garage = prepare()?.display().to_string();
             let environment = [(SWITCH, "1"), ("GARAGE_BIN", garage.as_str())];
@@ -183,6 +187,24 @@ fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
         }
     }
     Ok(count)
+}
+
+/// The simulator with these arguments. One history counts as one test.
+pub fn simulator(words: &[String]) -> Command {
+    let build = [
+        "run",
+        "--profile",
+        "sim",
+        "-p",
+        "routewright-sim",
+        "--bin",
+        "sim",
+        "--",
+    ];
+    let mut c = sh::command("cargo", build);
+    c.args(words).current_dir(repository());
+    say(sh::shown(&c));
+    c
 }
 
 /// Makes sure that the cluster tier can run, and builds what is missing before the first test waits for it. Returns

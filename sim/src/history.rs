@@ -9,7 +9,7 @@ use crate::{
     net::{How, Kill, Sort, Which},
     outside::Mood,
     random::Random,
-    universe,
+    schema, universe,
     world::Flags,
 };
 
@@ -334,16 +334,29 @@ fn pause(random: &mut Random) -> Duration {
 }
 
 fn installations(random: &mut Random) -> Vec<(Flags, usize)> {
-    let flags = |instance: &str, random: &mut Random| Flags {
-        instance: instance.into(),
+    let replicas = |random: &mut Random| usize::try_from(random.between(1, 4)).unwrap_or(1);
+    let first = Flags {
+        instance: "rw".into(),
         ingress: random.chance(4, 5),
         gateway_api: random.chance(4, 5),
         buckets: random.chance(3, 4),
-        tyk: random.chance(4, 5).then(|| "routewright.dev/tyk".to_owned()),
+        tyk: random.chance(4, 5).then(|| universe::CONTROLLERS[0].to_owned()),
         namespaces: None,
     };
-    let replicas = usize::try_from(random.between(1, 4)).unwrap_or(1);
-    vec![(flags("rw", random), replicas)]
+    let mut all = vec![(first, replicas(random))];
+    if random.chance(1, 4) {
+        // Another release, for Gateways of its own.
+        let second = Flags {
+            instance: "two".into(),
+            ingress: false,
+            gateway_api: false,
+            buckets: false,
+            tyk: Some(universe::CONTROLLERS[1].to_owned()),
+            namespaces: None,
+        };
+        all.push((second, replicas(random)));
+    }
+    all
 }
 
 fn who(random: &mut Random, installations: &[(Flags, usize)]) -> (usize, usize) {
@@ -432,7 +445,7 @@ fn action(random: &mut Random, installations: &[(Flags, usize)], templates: &[Va
             }
         }
         17 => Action::Deny {
-            installation: 0,
+            installation: who(random, installations).0,
             verb: *random.pick(&["patch", "get", "list", "watch", "delete", "create"]),
             resource: *random.pick(&[
                 "ingresses",
@@ -507,8 +520,24 @@ fn mood(random: &mut Random) -> Mood {
     ])
 }
 
+/// The schemas of the kinds that the operator brings along.
+fn schema_of(kind: &str) -> Option<Value> {
+    let crds = routewright_crds::all().ok()?;
+    let crd = crds
+        .iter()
+        .map(|crd| json!(crd))
+        .find(|crd| crd["spec"]["names"]["kind"] == kind)?;
+    Some(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone())
+}
+
 fn edit(random: &mut Random, user: &'static str, templates: &[Value]) -> Action {
     let target = target(random, templates, &USER_KINDS);
+    if random.chance(1, 3)
+        && let Some(schema) = schema_of(&target.kind)
+        && let Some(patch) = schema::edit(random, &schema)
+    {
+        return Action::Edit { user, target, patch };
+    }
     let host = *random.pick(&HOSTS);
     let path = *random.pick(&PATHS);
     let spec = match target.kind.as_str() {

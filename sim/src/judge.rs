@@ -17,6 +17,8 @@ use crate::{
 
 /// Prefix of the operator's annotations and finalizers.
 const PREFIX: &str = "routewright.dev/";
+/// The annotation by which a creation in Garage survives a crash; the group's name.
+const RESERVATION: &str = "garage.rajsingh.info/bucket-reservation-alias";
 /// What the operator puts on GatewayClasses; the standard's name.
 const CLASS_FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 
@@ -38,6 +40,7 @@ struct State {
     secrets: Vec<String>,
     writes: u64,
     written: BTreeMap<(String, String), u64>,
+    disturbed: BTreeMap<(String, &'static str), u64>,
     refused: BTreeSet<(String, u16)>,
     story: Vec<String>,
 }
@@ -112,6 +115,11 @@ impl Judge {
         self.lock().written.clone()
     }
 
+    /// How often which fault met which kind of request.
+    pub fn disturbed(&self) -> BTreeMap<(String, &'static str), u64> {
+        self.lock().disturbed.clone()
+    }
+
     /// A line of the history.
     pub fn tell(&self, line: String) {
         let at = determinism::now();
@@ -178,6 +186,17 @@ impl Judge {
     }
 }
 
+/// `PATCH garagebuckets/status`, `WATCH gateways`.
+fn kind_of_request(asked: &Asked) -> String {
+    let sub = if asked.subresource.is_empty() { "" } else { "/" };
+    let verb = if asked.watch {
+        "WATCH"
+    } else {
+        asked.method.as_str()
+    };
+    format!("{verb} {}{sub}{}", asked.resource, asked.subresource)
+}
+
 fn short(text: &str) -> String {
     text.chars().take(100).collect()
 }
@@ -207,14 +226,14 @@ impl Witness for Process {
         self.judge.lock().refused.insert((place, status));
     }
 
+    fn disturbed(&self, asked: &Asked, fault: &'static str) {
+        let key = (kind_of_request(asked), fault);
+        *self.judge.lock().disturbed.entry(key).or_default() += 1;
+    }
+
     fn wrote(&self, write: &Write<'_>) {
         let asked = write.asked;
-        let sub = if asked.subresource.is_empty() {
-            ""
-        } else {
-            "/status"
-        };
-        let what = format!("{} {}{sub}", asked.method, asked.resource);
+        let what = kind_of_request(asked);
         if asked.resource == "leases" {
             let holder = write
                 .after
@@ -301,7 +320,7 @@ fn foreign(who: &Who, write: &Write<'_>) -> Vec<String> {
             .cloned()
             .unwrap_or_default();
         all.into_iter()
-            .filter(|(key, _)| !key.starts_with(PREFIX))
+            .filter(|(key, _)| !key.starts_with(PREFIX) && key != RESERVATION)
             .collect()
     };
     if annotations(before) != annotations(after) {

@@ -6,6 +6,7 @@
 //! net           API server as one process sees it                outside   Garages and Tyks and the ways to them
 //! world         everything together, step by step                judge     every write, in the moment it takes effect
 //! universe      the objects that histories are about             history   what happens: written from a seed, as data
+//! schema        edits of any field of a kind
 //! oracle        what must stand in the end, from the contracts   play      one history from start to verdict; shrinking
 //! ```
 #![allow(
@@ -24,5 +25,6 @@ pub mod oracle;
 pub mod outside;
 pub mod play;
 pub mod random;
+pub mod schema;
 pub mod universe;
 pub mod world;

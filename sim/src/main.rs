@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     let begun = Instant::now();
     let (next, end) = (AtomicU64::new(arguments.from), arguments.from + arguments.seeds);
     let (bad, written) = (Mutex::new(Vec::new()), Mutex::new(BTreeMap::new()));
+    let disturbed = Mutex::new(BTreeMap::new());
     let (played, simulated) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..arguments.threads {
@@ -71,6 +72,12 @@ fn main() -> ExitCode {
                     for (key, count) in &verdict.written {
                         *all.entry(key.clone()).or_insert(0) += count;
                     }
+                    drop(all);
+                    let mut all = disturbed.lock().expect("no panic holds it");
+                    for (key, count) in &verdict.disturbed {
+                        *all.entry(key.clone()).or_insert(0) += count;
+                    }
+                    drop(all);
                     if !verdict.violations.is_empty() {
                         println!("{}", summary(&verdict));
                         bad.lock().expect("no panic holds it").push(verdict);
@@ -95,9 +102,10 @@ fn main() -> ExitCode {
             println!("    {line}");
         }
     }
-    for ((manager, what), count) in written.into_inner().expect("no panic holds it") {
-        println!("{count:>8}  {what} ({manager})");
-    }
+    print_coverage(
+        &written.into_inner().expect("no panic holds it"),
+        &disturbed.into_inner().expect("no panic holds it"),
+    );
     let (played, seconds) = (played.into_inner(), begun.elapsed().as_secs_f64());
     println!(
         "{played} histories in {seconds:.0} s ({:.2} a second), {:.0} hours simulated, {} with violations",
@@ -105,7 +113,56 @@ fn main() -> ExitCode {
         simulated.into_inner() as f64 / 3_600.0,
         bad.len()
     );
+    // The line by which a tier is counted.
+    println!(
+        "test result: {}. {} passed; {} failed; 0 ignored",
+        if bad.is_empty() { "ok" } else { "FAILED" },
+        played - bad.len() as u64,
+        bad.len()
+    );
     code(bad.is_empty())
+}
+
+/// Columns of the table of coverage.
+const FAULTS: [&str; 9] = [
+    "409",
+    "429",
+    "403",
+    "5xx",
+    "broken",
+    "answer lost",
+    "late",
+    "answer late",
+    "killed",
+];
+
+/// How often each kind of write was done, and which faults it met.
+fn print_coverage(
+    written: &BTreeMap<(String, String), u64>,
+    disturbed: &BTreeMap<(String, &'static str), u64>,
+) {
+    let mut rows: BTreeMap<&str, (u64, Vec<&str>)> = BTreeMap::new();
+    for ((manager, what), count) in written {
+        let row = rows.entry(what).or_default();
+        row.0 += count;
+        row.1.push(manager);
+    }
+    for (what, _) in disturbed.keys() {
+        rows.entry(what).or_default();
+    }
+    print!("{:<34} {:>8}", "request", "done");
+    for fault in FAULTS {
+        print!(" {fault:>11}");
+    }
+    println!("  field managers");
+    for (what, (done, managers)) in rows {
+        print!("{what:<34} {done:>8}");
+        for fault in FAULTS {
+            let met = disturbed.get(&(what.to_owned(), fault)).copied().unwrap_or(0);
+            print!(" {met:>11}");
+        }
+        println!("  {}", managers.join(" "));
+    }
 }
 
 fn summary(verdict: &Verdict) -> String {

@@ -144,6 +144,22 @@ pub enum How {
     AnswerLate(u32),
 }
 
+impl How {
+    /// Its column in the table of coverage.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Refused(409) => "409",
+            Self::Refused(429) => "429",
+            Self::Refused(403) => "403",
+            Self::Refused(_) => "5xx",
+            Self::Broken => "broken",
+            Self::AnswerLost => "answer lost",
+            Self::Late(_) => "late",
+            Self::AnswerLate(_) => "answer late",
+        }
+    }
+}
+
 struct Disturbance {
     which: Which,
     how: How,
@@ -200,6 +216,8 @@ pub trait Witness: Send + Sync {
     fn wrote(&self, write: &Write<'_>);
     /// The server refused it.
     fn refused(&self, asked: &Asked, status: u16);
+    /// It met this fault on its way.
+    fn disturbed(&self, asked: &Asked, fault: &'static str);
 }
 
 /// The network of one process. Clones are the same one.
@@ -330,6 +348,9 @@ impl Net {
         self.witness.asked(&asked, &sent);
         tokio::time::sleep(self.latency()).await;
         let how = self.disturbance(&asked);
+        if let Some(how) = how {
+            self.witness.disturbed(&asked, how.label());
+        }
         match how {
             Some(How::Refused(status)) => return Ok(refusal(status, &asked)),
             Some(How::Broken) => return Err(reset()),
@@ -358,6 +379,9 @@ impl Net {
                     after: look().as_ref(),
                 });
                 lost |= self.count();
+                if self.is_dead() {
+                    self.witness.disturbed(&asked, "killed");
+                }
             } else {
                 self.witness.refused(&asked, answer.status().as_u16());
             }

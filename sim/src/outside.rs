@@ -2,10 +2,10 @@
 //! own troubles. What they answer is the stand-ins' matter.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -84,8 +84,8 @@ pub struct TykSite {
     requests: mpsc::UnboundedSender<Request>,
     mood: Mutex<Mood>,
     turn: AtomicU64,
-    /// Every credential that came with a request.
-    pub credentials: Mutex<Vec<String>>,
+    credentials: Mutex<BTreeSet<String>>,
+    lost: AtomicBool,
 }
 
 struct Request {
@@ -135,6 +135,7 @@ impl Sites {
             mood: Mutex::default(),
             turn: AtomicU64::new(0),
             credentials: Mutex::default(),
+            lost: AtomicBool::new(false),
         };
         lock(&self.tyks).insert(url.to_owned(), Arc::new(site));
     }
@@ -246,7 +247,7 @@ impl Sites {
         *onward.headers_mut() = request.headers().clone();
         for name in ["x-tyk-authorization", "authorization"] {
             if let Some(value) = request.headers().get(name).and_then(|value| value.to_str().ok()) {
-                lock(&site.credentials).push(value.to_owned());
+                lock(&site.credentials).insert(value.to_owned());
             }
         }
         if request.method() != http::Method::GET {
@@ -302,6 +303,23 @@ impl GarageSite {
 }
 
 impl TykSite {
+    /// Every credential that came with a request.
+    pub fn credentials(&self) -> BTreeSet<String> {
+        lock(&self.credentials).clone()
+    }
+
+    /// It loses all its files, those of others too.
+    pub fn lose_files(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+        self.handle.lose_files();
+        self.handle.load();
+    }
+
+    /// Whether it ever lost its files.
+    pub fn lost_at_least_once(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
     /// Changes how it fares.
     pub fn set_mood(&self, mood: Mood) {
         *lock(&self.mood) = mood;

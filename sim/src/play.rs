@@ -12,7 +12,7 @@ use crate::{
     determinism,
     history::{Action, BucketEdit, History, Step, Target},
     judge::Violation,
-    universe,
+    oracle, universe,
     world::World,
 };
 
@@ -31,6 +31,8 @@ pub struct Verdict {
     pub writes: u64,
     /// By field manager and kind of write.
     pub written: BTreeMap<(String, String), u64>,
+    /// By kind of request and fault.
+    pub disturbed: BTreeMap<(String, &'static str), u64>,
 }
 
 /// Nothing is written for so long: the world is quiet.
@@ -71,6 +73,7 @@ pub fn play(history: &History) -> Verdict {
             simulated: Duration::ZERO,
             writes: 0,
             written: BTreeMap::new(),
+            disturbed: BTreeMap::new(),
         }
     })
 }
@@ -101,6 +104,7 @@ fn run(history: &History) -> Verdict {
         simulated: world.now(),
         writes: judge.writes(),
         written: judge.written(),
+        disturbed: judge.disturbed(),
     }
 }
 
@@ -165,6 +169,11 @@ fn come_to_rest(world: &mut World) {
         }
     }
     world.judge.tell("* the world is quiet".to_owned());
+    world.check_outside();
+    let judgement = oracle::judge(&world.snapshot());
+    for found in &judgement.violations {
+        world.judge.violated(found.rule, found.to_string());
+    }
     let until = world.now() + REST;
     walk(world, until);
     let more = world.judge.writes() - writes;
@@ -333,8 +342,7 @@ fn act(
         }
         Action::TykLosesFiles { site } => {
             if let Some(site) = world.sites.tyks().get(universe::TYKS[*site]) {
-                site.handle.lose_files();
-                site.handle.load();
+                site.lose_files();
             }
         }
         Action::TykRestarts { site } => {
@@ -344,7 +352,8 @@ fn act(
         }
         Action::TykEdited { site, nth, removed } => {
             if let Some(site) = world.sites.tyks().get(universe::TYKS[*site]) {
-                let ids: Vec<String> = site.handle.files().into_keys().collect();
+                let ours = |id: &String| id.starts_with("gwapi-");
+                let ids: Vec<String> = site.handle.files().into_keys().filter(ours).collect();
                 if let Some(id) = ids.get(nth % ids.len().max(1)) {
                     if *removed {
                         site.handle.remove(id);
@@ -357,7 +366,8 @@ fn act(
         }
         Action::GarageEdited { site, nth, what } => {
             if let Some(site) = world.sites.garages().values().nth(*site) {
-                let buckets = site.garage.buckets();
+                let mut buckets = site.garage.buckets();
+                buckets.retain(|bucket| bucket.global_aliases != [universe::FOREIGN_ALIAS]);
                 if let Some(bucket) = buckets.get(nth % buckets.len().max(1)) {
                     match what {
                         BucketEdit::Lost => site.garage.lose(&bucket.id),

@@ -4,7 +4,9 @@
 use reconcile_kit::testing::{ApiServer, ResourceDef, Schema};
 use serde_json::{Value, json};
 
-use crate::world::Flags;
+use routewright::garage::admin::GarageAdmin as _;
+
+use crate::{host::Host, outside::Sites, world::Flags};
 
 /// Garages: URL of the Admin API and its token.
 pub const GARAGES: [(&str, &str); 2] = [
@@ -23,10 +25,40 @@ pub const TYKS: [&str; 3] = [
     "http://other.tyk.svc:8080",
     "http://listener.evil.svc:8081",
 ];
+/// Controller names of the operator's two releases.
+pub const CONTROLLERS: [&str; 2] = ["routewright.dev/tyk", "routewright.dev/two"];
 /// What the platform's Tyks want to be sent.
 pub const TYK_SECRET: &str = "s3cret-credential-of-the-platform";
 /// What the attacker has for a credential.
 pub const EVIL_SECRET: &str = "credential-of-the-tenant";
+
+/// The alias of a bucket that somebody made in Garage by hand.
+pub const FOREIGN_ALIAS: &str = "somebody-elses";
+
+/// Documents that somebody put into the first Tyk by hand.
+pub fn foreign_documents() -> Vec<Value> {
+    let document = |id: &str, path: &str| {
+        json!({"openapi": "3.0.3", "info": {"title": id, "version": "1"}, "paths": {},
+               "x-tyk-api-gateway": {"info": {"id": id, "name": id, "state": {"active": true}},
+                                     "upstream": {"url": "http://10.0.0.1"},
+                                     "server": {"listenPath": {"value": path, "strip": true}}}})
+    };
+    vec![document("by-hand", "/by-hand/"), document("another", "/another/")]
+}
+
+/// What is outside before the operator comes.
+pub fn populate_outside(sites: &Sites, host: &mut Host) {
+    if let Some(site) = sites.tyks().get(TYKS[0]) {
+        for document in foreign_documents() {
+            site.handle.create(document);
+        }
+    }
+    for site in sites.garages().values() {
+        let garage = site.garage.clone();
+        let made = host.run(async move { garage.create_bucket(FOREIGN_ALIAS).await });
+        assert!(made.is_ok(), "an empty Garage takes a bucket");
+    }
+}
 
 /// A kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,9 +256,9 @@ fn context(namespace: &str, name: &str, url: &str, secret: (&str, &str)) -> Valu
                     "dataPlane": {"serviceRef": {"name": "gateway", "namespace": "tyk"}, "tags": [name]}}})
 }
 
-fn class(name: &str, context: &str) -> Value {
+fn class(name: &str, controller: &str, context: &str) -> Value {
     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": name},
-           "spec": {"controllerName": "routewright.dev/tyk",
+           "spec": {"controllerName": controller,
                     "parametersRef": {"group": "tyk.tyk.io", "kind": "OperatorContext", "namespace": "tyk",
                                       "name": context}}})
 }
@@ -248,7 +280,8 @@ fn platform() -> Vec<Value> {
         secret("evil", "credential", "TYK_AUTH", EVIL_SECRET),
         context("tyk", "main", TYKS[0], ("tyk", "credential")),
         context("tyk", "second", TYKS[1], ("tyk", "credential")),
-        class("tyk", "main"),
+        class("tyk", CONTROLLERS[0], "main"),
+        class("two", CONTROLLERS[1], "second"),
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "foreign"},
                "spec": {"controllerName": "example.org/gateways"}}),
         service("tyk", "gateway"),
@@ -325,6 +358,15 @@ pub fn templates() -> Vec<Value> {
         gateway("infra", "inner", "tyk", Some("*.example.com")),
         gateway("web", "public", "foreign", None),
         gateway("evil", "mine", "tyk", None),
+        gateway("infra", "two", "two", None),
+        route(
+            "shop",
+            "e",
+            ("infra", "two"),
+            "a.example.com",
+            &["/", "/e"],
+            "web",
+        ),
         route("shop", "a", ("infra", "edge"), "a.example.com", &["/"], "web"),
         route(
             "shop",

@@ -7,16 +7,13 @@ use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::{Body, ClientBuilder};
 use reconcile_kit::{
-    runtime::{
-        Metrics, Scope, WriteGuard,
-        leadership::{Leadership, LeaseClient, RenewalLayer},
-    },
+    runtime::{Metrics, Scope, WriteGuard, leadership::Leadership},
     testing::ApiServer,
 };
 use routewright::{
     app::{App, Doors, Options, lease_config},
     exposure::tenancy::Guards,
-    garage::access::HttpAccess,
+    garage::{access::HttpAccess, admin::BucketInfo},
     telemetry::tyk::TykMeter,
     tyk::{
         self,
@@ -33,6 +30,7 @@ use crate::{
     host::Host,
     judge::{Judge, OPERATOR_NAMESPACE, Who},
     net::Net,
+    oracle,
     outside::Sites,
     universe,
 };
@@ -92,9 +90,14 @@ pub struct World {
     seen: usize,
     calm_steps: u32,
     reflected: Duration,
+    /// Revision that other software has seen.
+    mirrored: u64,
     /// Other software that answers for Gateways and load balancers does its work.
     pub reflexes: bool,
 }
+
+const CLUSTER: &str = "cluster-1";
+const DOMAIN: &str = "cluster.local";
 
 /// A step while something happens; the clocks of two machines never differ by more.
 const STEP: Duration = Duration::from_millis(20);
@@ -118,6 +121,7 @@ impl World {
             sites.add_tyk(&mut platform, url, double);
         }
         judge.keep_secret(universe::TYK_SECRET);
+        universe::populate_outside(&sites, &mut platform);
         let installations = installations
             .into_iter()
             .map(|(flags, replicas)| Installation {
@@ -151,6 +155,7 @@ impl World {
             seen: 0,
             calm_steps: 0,
             reflected: Duration::ZERO,
+            mirrored: 0,
             reflexes: true,
         }
     }
@@ -183,7 +188,11 @@ impl World {
             determinism::set_now(next);
             if self.reflexes && self.now >= self.reflected + Duration::from_secs(1) {
                 self.reflected = self.now;
-                universe::reflect(&self.server, &self.installations_flags());
+                let revision = self.server.revision();
+                if revision != self.mirrored {
+                    universe::reflect(&self.server, &self.installations_flags());
+                    self.mirrored = revision;
+                }
             }
             let seen = self.activity();
             self.calm_steps = if seen == self.seen { self.calm_steps + 1 } else { 0 };
@@ -258,12 +267,8 @@ impl World {
         let (app, leadership) = host.run(async move {
             let metrics = Metrics::new("routewright");
             let lease = lease_config(OPERATOR_NAMESPACE, &flags.instance, &identity);
-            let lease_client: LeaseClient = Arc::new(move |layer: &RenewalLayer| {
-                Ok(ClientBuilder::new(lease_net.clone(), "default")
-                    .with_layer(layer)
-                    .build())
-            });
-            let leadership = Leadership::start(lease, lease_client, &metrics);
+            let lease_client = ClientBuilder::new(lease_net, "default").build();
+            let leadership = Leadership::start(lease, lease_client, &metrics).expect("the lease is valid");
             let client = ClientBuilder::new(client_net, "default")
                 .with_layer(&WriteGuard::new(leadership.clone()).layer())
                 .build();
@@ -279,11 +284,7 @@ impl World {
             let options = options(&flags);
             let wire = sites.wire(&who.to_string(), seed ^ 2, heard);
             let doors = Doors {
-                garage: Some(Arc::new(HttpAccess::connecting(
-                    client.clone(),
-                    "cluster.local",
-                    connect,
-                ))),
+                garage: Some(Arc::new(HttpAccess::connecting(client.clone(), DOMAIN, connect))),
                 tyk: Some(Arc::new(move |ground, drifted| {
                     let pools = Pools::new(None, Limits::default()).expect("no bundle, no error");
                     let pools = Arc::new(pools.through(wire.clone()));
@@ -436,6 +437,98 @@ impl World {
         })
     }
 
+    /// What lies outside and is none of the operator's is as it was; no credential went where it does not belong.
+    pub fn check_outside(&self) {
+        for (url, site) in self.sites.tyks() {
+            let files = site.handle.files();
+            for document in universe::foreign_documents() {
+                let id = document["x-tyk-api-gateway"]["info"]["id"]
+                    .as_str()
+                    .unwrap_or_default();
+                if url == universe::TYKS[0] && site.lost_at_least_once() {
+                    continue;
+                }
+                if url == universe::TYKS[0]
+                    && files
+                        .get(id)
+                        .is_none_or(|found| found["info"] != document["info"])
+                {
+                    let detail = format!("the API {id} of somebody else in {url}");
+                    self.judge
+                        .violated("what is somebody else's outside is changed", detail);
+                }
+            }
+            let credentials = site.credentials();
+            let stolen = credentials.iter().any(|sent| sent == universe::TYK_SECRET);
+            if url == universe::TYKS[2] && stolen {
+                let detail = format!("the platform's credential for Tyk went to {url}");
+                self.judge.violated("a secret leaves", detail);
+            }
+        }
+        if let Some(site) = self.sites.garages().get(universe::GARAGES[0].0) {
+            let kept = site.garage.buckets().into_iter().any(|bucket| {
+                bucket.global_aliases == [universe::FOREIGN_ALIAS] && bucket.website_config.is_none()
+            });
+            if !kept {
+                self.judge.violated(
+                    "what is somebody else's outside is changed",
+                    format!("the bucket {} in Garage", universe::FOREIGN_ALIAS),
+                );
+            }
+        }
+    }
+
+    /// Cluster, Garages and Tyks as the oracle reads them.
+    pub fn snapshot(&self) -> oracle::Snapshot {
+        let served = universe::KINDS
+            .iter()
+            .filter(|kind| self.server.serves(kind.kind));
+        let group = |kind: &universe::Kind| {
+            let group = kind.api_version.split_once('/').map_or("", |(group, _)| group);
+            (group.to_owned(), kind.kind.to_owned())
+        };
+        let bucket = |info: BucketInfo| oracle::GarageBucket {
+            id: info.id.to_string(),
+            aliases: info.global_aliases,
+            website: info.website_config.map(|documents| oracle::Website {
+                index: documents.index_document,
+                error: documents.error_document,
+            }),
+            quotas: oracle::Quotas {
+                max_size: info.quotas.max_size,
+                max_objects: info.quotas.max_objects,
+            },
+            objects: info.objects,
+        };
+        let flags = |one: &Installation| oracle::Flags {
+            instance: one.flags.instance.clone(),
+            enable_ingress: one.flags.ingress,
+            enable_gateway_api: one.flags.gateway_api,
+            enable_garage_buckets: one.flags.buckets,
+            tyk: one.flags.tyk.clone().map(|controller_name| oracle::TykFlags {
+                controller_name,
+                cluster_id: Some(CLUSTER.to_owned()),
+                definitions: true,
+            }),
+            namespaces: one.flags.namespaces.clone(),
+            cluster_domain: DOMAIN.to_owned(),
+        };
+        let garages = self.sites.garages().into_iter();
+        let tyks = self.sites.tyks().into_iter();
+        oracle::Snapshot {
+            objects: self.objects(),
+            served: served.map(group).collect(),
+            garage: garages
+                .map(|(url, site)| (url, site.garage.buckets().into_iter().map(bucket).collect()))
+                .collect(),
+            tyk: tyks
+                .map(|(url, site)| (url, site.handle.files().into_values().collect()))
+                .collect(),
+            installations: self.installations.iter().map(flags).collect(),
+            gone: Vec::new(),
+        }
+    }
+
     /// Every object of the cluster.
     pub fn objects(&self) -> Vec<Value> {
         let kinds: BTreeSet<&str> = universe::KINDS.iter().map(|kind| kind.kind).collect();
@@ -466,7 +559,7 @@ fn options(flags: &Flags) -> Options {
             None => Scope::All,
             Some(namespaces) => Scope::Namespaces(namespaces.clone()),
         },
-        cluster_domain: "cluster.local".into(),
+        cluster_domain: DOMAIN.into(),
         concurrency: 16,
         instance: flags.instance.clone(),
         pod: Some("pod".into()),
@@ -482,7 +575,7 @@ fn options(flags: &Flags) -> Options {
                 },
                 None => tyk::Settings::default(),
             },
-            cluster: Some("cluster-1".into()),
+            cluster: Some(CLUSTER.into()),
         },
     }
 }

@@ -147,6 +147,11 @@ impl ApiServer {
         self
     }
 
+    /// Whether a kind (`Kind` or `Kind.group`) is served in any version.
+    pub fn serves(&self, kind: &str) -> bool {
+        self.lock().store.def_of_kind(kind).is_some()
+    }
+
     /// Stops serving a kind in all versions, as the deletion of its CRD does: watches see every instance deleted and
     /// end a second later, requests get the text 404.
     pub fn unserve(&self, group: &str, plural: &str) -> &Self {

@@ -19,6 +19,8 @@ pub mod children;
 pub mod exposure;
 pub mod hosts;
 pub mod snapshot;
+#[cfg(test)]
+mod tests;
 pub mod tyk;
 
 use std::collections::BTreeMap;

@@ -392,9 +392,9 @@ mod tests {
         story.pass(Duration::from_secs(1)).await;
         assert_eq!(story.started(), ["s1", "s2"], "half of the slots");
         story.pass(Duration::from_secs(30)).await;
-        story.push(&["good", "s4"]);
-        assert_eq!(story.started(), ["good"]);
-        story.done(&["good", "s1"]);
+        story.push(&["good", "better", "s4"]);
+        assert_eq!(story.started(), ["good", "better"]);
+        story.done(&["good", "better", "s1"]);
         // what was only put off is as slow as before, what ends quickly is not
         assert_eq!(story.started(), ["s4"]);
         story

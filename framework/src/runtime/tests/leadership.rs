@@ -457,7 +457,7 @@ fn through_bad_weather(
 #[tokio::test(start_paused = true)]
 async fn in_any_weather_never_two_lead_and_when_it_clears_one_does() {
     const USERS: [&str; 3] = ["a", "b", "c"];
-    for seed in 0..10 {
+    for seed in 0..6 {
         let server = ApiServer::new();
         let weather = Arc::new(Jitter::seeded(seed));
         let calm = Instant::now() + seconds(240);
@@ -481,7 +481,7 @@ async fn in_any_weather_never_two_lead_and_when_it_clears_one_does() {
         let mut life = 0;
         let mut led = 0;
         while Instant::now() < calm {
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(50)).await;
             let leaders: Vec<_> = (0..count).filter(|n| all[*n].is_leader()).collect();
             assert!(
                 leaders.len() <= 1,
@@ -492,18 +492,18 @@ async fn in_any_weather_never_two_lead_and_when_it_clears_one_does() {
             // now and then one stops in good order, dies, or the Lease is deleted
             let dice = weather.unit();
             let n = usize::try_from(seed + life).unwrap() % count;
-            if dice < 0.0005 {
+            if dice < 0.00125 {
                 life += 1;
                 all[n].release().await;
                 all[n] = start(n, life);
-            } else if dice < 0.001 {
+            } else if dice < 0.0025 {
                 life += 1;
                 drop(std::mem::replace(&mut all[n], Leadership::fixed(false)));
                 // what died acts no more; its successor is another process
                 all[n] = start(n, life);
             }
         }
-        assert!(led > 3_000, "seed {seed}: led for {led} of 12 000 looks");
+        assert!(led > 1_200, "seed {seed}: led for {led} of 4 800 looks");
         // (what is on its way from the bad time may still arrive)
         sleep(seconds(75)).await;
         let leaders: Vec<_> = (0..count).filter(|n| all[*n].is_leader()).collect();

@@ -208,7 +208,7 @@ fn booleans_are_read_as_people_write_them_and_an_empty_variable_is_none() {
         "ENABLE_TYK_DEFINITIONS",
         "LEADER_ELECT",
     ];
-    // A start that gets past its flags ends at the last one that is looked at: Tyk on is told by what it excludes.
+    // `--concurrency 0` ends the start, so that the only complaint is about it.
     let told = |variables: &[(&str, &str)]| {
         let mut c = program(Some(&config), &["run", "--concurrency", "0"]);
         c.envs(variables.iter().copied());

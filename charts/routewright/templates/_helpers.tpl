@@ -171,7 +171,8 @@ The release that is there may patch a resource (`.resource`): what only one of i
 
 {{/*
 When the Job `.job` cleans up what its controller (`.enabled`) left: `.uninstall`; or after an upgrade that switches the
-controller off, and after each one that follows until it has succeeded: a Job that failed stays. Empty: never.
+controller off, and after each one that follows until it has succeeded (a Job that failed stays), and on uninstall in case it has
+not. Empty: never.
 
 A rendering without a cluster has no hook: `kubectl apply` would run it with the rest. Argo CD runs hooks as hooks, and has to be
 named (`hooksRunBy`).
@@ -180,7 +181,7 @@ named (`hooksRunBy`).
 {{- $failed := lookup "batch/v1" "Job" .context.Release.Namespace .job }}
 {{- if .enabled }}
 {{- if or (include "routewright.live" .context) (eq .context.Values.hooksRunBy "argocd") }}{{ .uninstall }}{{ end }}
-{{- else if or $failed (include "routewright.managed" .) }}post-upgrade
+{{- else if or $failed (include "routewright.managed" .) }}post-upgrade,{{ .uninstall }}
 {{- end }}
 {{- end }}
 

@@ -112,7 +112,7 @@ fn command() -> clap::Command {
 /// Reads a boolean as people write it in values and variables.
 ///
 /// # Errors
-/// It is none.
+/// The text is no boolean.
 pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" | "t" | "y" => Ok(true),

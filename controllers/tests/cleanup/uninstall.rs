@@ -1,5 +1,5 @@
-//! The Jobs of the chart act on uninstall alone: beside a release that is there to stay they change nothing, say why, and
-//! name the way out.
+//! The Jobs of the chart act on uninstall alone: while the release is deployed they change nothing, and their error says why and
+//! what to do.
 
 use std::process::{Output, Stdio};
 

@@ -56,8 +56,8 @@ impl Feature {
     }
 }
 
-/// Refuses while a Deployment has one of the features on: nobody uninstalls it. One that is being deleted, or that has the
-/// features off, does not refuse, nor does one that is absent for some seconds.
+/// Refuses while a Deployment has one of the features on, since no uninstall is under way then. A Deployment that is being
+/// deleted, that has the features off, or that is absent for some seconds, is no reason to refuse.
 ///
 /// # Errors
 /// The refusal; or the API server cannot be asked.

@@ -247,7 +247,7 @@ fn wrong_values_are_refused_by_name() {
             "podLabels: the label app.kubernetes.io/name",
         ),
         (
-            &["podLabels.routewright\\.dev/tyk=true"][..],
+            &["podLabels.routewright\\.dev/tyk=on"][..],
             "podLabels: the label routewright.dev/tyk",
         ),
         (

@@ -246,6 +246,68 @@ spec:
       {{- end }}
 {{- end }}
 
+{{/* A hook that lets the Pods of a clean-up out, where a namespace lets none: `.name`, `.when`, `.policy`, `.context`;
+`.tyk` when they speak to Tyk. */}}
+{{- define "routewright.cleanupNetwork" -}}
+{{- $ := .context }}
+{{- if $.Values.networkPolicy.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .name }}
+  namespace: {{ $.Release.Namespace }}
+  labels: {{- include "routewright.labels" $ | nindent 4 }}
+  annotations: {{- include "routewright.cleanupHook" (dict "when" .when "weight" "-2" "policy" .policy) | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: {{ include "routewright.name" $ }}-cleanup
+      app.kubernetes.io/instance: {{ $.Release.Name }}
+  policyTypes: [Ingress, Egress]
+  egress: {{- include "routewright.egress" (dict "context" $ "garage" false "tyk" .tyk) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What the Pods of the operator, and of its clean-up, may reach: `.context`; `.garage` and `.tyk` when they speak to these. */}}
+{{- define "routewright.egress" -}}
+{{- $values := .context.Values -}}
+# DNS.
+- ports:
+  - {protocol: UDP, port: 53}
+  - {protocol: TCP, port: 53}
+# A rule without ports would let everything out, so no ports, no rule.
+{{- with $values.networkPolicy.apiServerPorts }}
+# The API server: its address is no Pod's, so only the port can be named.
+- ports:
+{{- range . }}
+  - {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- end }}
+{{- if and .garage $values.networkPolicy.garageAdminPorts }}
+# Garage's Admin APIs.
+- ports:
+{{- range $values.networkPolicy.garageAdminPorts }}
+  - {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- end }}
+{{- if and .tyk $values.networkPolicy.tykPorts }}
+# The APIs of Tyk.
+- ports:
+{{- range $values.networkPolicy.tykPorts }}
+  - {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- end }}
+{{- if $values.otel.endpoint }}
+# The trace collector.
+- ports:
+  - {protocol: TCP, port: {{ include "routewright.otelPort" .context }}}
+{{- end }}
+{{- with $values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "routewright.caVolume" -}}
 - name: extra-ca
   {{- if .Values.extraCA.secretName }}

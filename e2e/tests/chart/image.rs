@@ -203,9 +203,13 @@ fn a_release_is_built_for_both_platforms_and_signed() {
     assert!(text.contains("--workflow ci.yaml") && text.contains("--status success"));
     // Advisories are looked at without a change too
     let advisories: Value = serde_saphyr::from_str(&read(".github/workflows/advisories.yaml")).unwrap();
-    assert!(advisories["on"]["schedule"][0]["cron"].is_string(), "{advisories}");
+    assert!(
+        advisories["on"]["schedule"][0]["cron"].is_string(),
+        "{advisories}"
+    );
     // Every action of every workflow is a commit, not a tag that can be moved.
-    let workflows = ["release", "ci", "advisories"].map(|name| read(&format!(".github/workflows/{name}.yaml")));
+    let workflows =
+        ["release", "ci", "advisories"].map(|name| read(&format!(".github/workflows/{name}.yaml")));
     for used in workflows
         .iter()
         .flat_map(|text| text.lines())

@@ -628,6 +628,24 @@ fn each_clean_up_has_its_moment_and_its_rights() {
         .iter()
         .flat_map(|kind| ["list", "patch"].map(|verb| format!("{verb} gateway.networking.k8s.io/{kind}")));
     assert_eq!(rights, expected.collect());
+    // With network policies there is one for its Pods, which lets them out to Tyk
+    let objects = render(&[
+        "tyk.enabled=true",
+        "networkPolicy.enabled=true",
+        "networkPolicy.tykPorts={3000}",
+        HOOKS,
+    ])
+    .unwrap();
+    let find = |kind: &str| {
+        let named = |o: &&Value| o["kind"] == kind && o["metadata"]["name"] == "routewright-tyk-cleanup";
+        objects.iter().find(named).unwrap()
+    };
+    let policy = &find("NetworkPolicy")["spec"];
+    assert_eq!(
+        policy["podSelector"]["matchLabels"],
+        find("Job")["spec"]["template"]["metadata"]["labels"]
+    );
+    assert!(policy["egress"].to_string().contains("3000"), "{policy}");
     // And without the switch, or without the controller, there is none
     for sets in [
         &["tyk.enabled=true", "tyk.cleanupOnUninstall=false", HOOKS][..],

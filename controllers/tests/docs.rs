@@ -409,10 +409,11 @@ fn test_names() -> BTreeSet<String> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                // A list in a macro makes tests of functions too: a line of its own with the name and a comma.
+                // A macro makes tests of functions too: they are listed in its call, in a line or in lines of their own.
                 let listed: BTreeSet<&str> = text
                     .lines()
-                    .filter_map(|line| line.trim().strip_suffix(','))
+                    .map(|line| line.trim().trim_end_matches([',', ';', ')']))
+                    .map(|line| line.split_once("!(").map_or(line, |(_, call)| call))
                     .collect();
                 // Between an attribute that makes a test and the name of its function there are attributes alone.
                 let mut is_test = false;

@@ -3,6 +3,8 @@
 # runs, which is made without Docker. For several platforms, build on each of them: .github/workflows/release.yaml does.
 #
 #   docker build -t routewright .
+#
+# The base images are named by tag: their digests change with every security update, and a build of one's own may pin them.
 
 FROM rust:1.95-bookworm AS build
 ARG TARGETPLATFORM

@@ -197,6 +197,51 @@ fn a_wrong_flag_or_value_is_named() {
 }
 
 #[test]
+fn booleans_are_read_as_people_write_them_and_an_empty_variable_is_none() {
+    let folder = Folder::new();
+    let config = folder.kubeconfig("http://127.0.0.1:9");
+    const SWITCHES: [&str; 6] = [
+        "ENABLE_INGRESS",
+        "ENABLE_GATEWAY_API",
+        "ENABLE_GARAGE_BUCKETS",
+        "ENABLE_TYK",
+        "ENABLE_TYK_DEFINITIONS",
+        "LEADER_ELECT",
+    ];
+    // `--concurrency 0` ends the start, so that the only complaint is about it.
+    let told = |variables: &[(&str, &str)]| {
+        let mut c = program(Some(&config), &["run", "--concurrency", "0"]);
+        c.envs(variables.iter().copied());
+        complaint(c)
+    };
+    for value in ["1", "TRUE", "yes", "On", "0", "False", "no", "off", ""] {
+        for switch in SWITCHES {
+            let line = told(&[(switch, value)]);
+            assert!(
+                line.contains("--concurrency") && !line.contains(switch),
+                "{switch}={value:?}: {line}"
+            );
+        }
+    }
+    let mut c = program(Some(&config), &["run", "--watch-namespaces", "web"]);
+    c.env("ENABLE_TYK", "1");
+    says(&complaint(c), &["--watch-namespaces", "--enable-tyk"]);
+    // Every other variable that is set to nothing is left out too
+    let mut c = program(Some(&config), &["run", "--instance", "B_c"]);
+    for variable in [
+        "CONCURRENCY",
+        "METRICS_ADDR",
+        "LOG_FORMAT",
+        "CLUSTER_DOMAIN",
+        "EXTRA_CA_FILE",
+        "INSTANCE",
+    ] {
+        c.env(variable, "");
+    }
+    says(&complaint(c), &["--instance", "B_c"]);
+}
+
+#[test]
 fn a_variable_of_opentelemetry_that_cannot_be_used_is_named() {
     let folder = Folder::new();
     let config = folder.kubeconfig("http://127.0.0.1:9");

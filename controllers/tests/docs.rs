@@ -395,3 +395,84 @@ fn every_variable_that_the_chart_sets_is_a_flag() {
         "the chart sets {unknown:?}, which the program does not read"
     );
 }
+
+/// Names of test functions in every crate of the workspace.
+fn test_names() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut folders: Vec<PathBuf> = ["framework", "crds", "controllers", "tyk-double", "e2e"]
+        .map(file)
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                // A macro makes tests of functions too: they are listed in its call, in a line or in lines of their own.
+                let listed: BTreeSet<&str> = text
+                    .lines()
+                    .map(|line| line.trim().trim_end_matches([',', ';', ')']))
+                    .map(|line| line.split_once("!(").map_or(line, |(_, call)| call))
+                    .collect();
+                // Between an attribute that makes a test and the name of its function there are attributes alone.
+                let mut is_test = false;
+                for line in text.lines().map(str::trim) {
+                    is_test |=
+                        line.starts_with("#[test]") || line.contains("::test]") || line.contains("::test(");
+                    let function = line.trim_start_matches("async ").strip_prefix("fn ");
+                    if let Some((name, _)) = function.and_then(|rest| rest.split_once('('))
+                        && (is_test || listed.contains(name))
+                    {
+                        names.insert(name.to_owned());
+                    }
+                    is_test &= line.starts_with('#') || line.is_empty() || line.starts_with("//");
+                }
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_attack_of_the_threat_model_is_played_by_tests_that_exist() {
+    // given the tests of the workspace
+    let known = test_names();
+    assert!(
+        known.len() > 500,
+        "found only {}: the test looks for the wrong text",
+        known.len()
+    );
+    // when the rows of the tables of attacks are read
+    let text = page("docs/src/threat-model.md");
+    let mut attacks = 0;
+    for table in ["websites", "garage", "tyk", "installation"] {
+        let (begin, end) = (
+            format!("<!-- attacks:{table}:begin -->"),
+            format!("<!-- attacks:{table}:end -->"),
+        );
+        let rows = between(&text, &begin, &end)
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .skip(2);
+        for row in rows {
+            // then each says what is seen, logged and left, and names tests that there are
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            assert!(
+                cells.len() == 5 && cells.iter().all(|cell| !cell.is_empty()),
+                "{row}"
+            );
+            let shown: Vec<&str> = cells[4].split(", ").map(|name| name.trim_matches('`')).collect();
+            let missing: Vec<&&str> = shown.iter().filter(|name| !known.contains(**name)).collect();
+            assert!(
+                missing.is_empty(),
+                "docs/src/threat-model.md: no test {missing:?} in: {row}"
+            );
+            attacks += 1;
+        }
+    }
+    assert!(
+        attacks > 15,
+        "found only {attacks}: the test looks for the wrong text"
+    );
+}

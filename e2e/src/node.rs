@@ -147,9 +147,9 @@ pub fn state_root() -> PathBuf {
 /// Whether this machine can run a node at all.
 ///
 /// # Errors
-/// [`Error::Missing`] with what is missing and the other ways.
+/// [`Error::Missing`] with what is missing and what there is without it.
 pub fn possible() -> Result<()> {
-    let other = "other ways: E2E_CLUSTER=kind with Docker, or E2E_KUBECONFIG=file of an existing cluster";
+    let other = "without it there are the other tiers: cargo test-all unit fake-api";
     if !cfg!(target_os = "linux") {
         return Err(Error::Missing(format!(
             "Linux, for a cluster without Docker; {other}"

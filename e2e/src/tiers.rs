@@ -221,7 +221,7 @@ fn prepare() -> Result<std::path::PathBuf> {
         for program in ["docker", "kind"] {
             if sh::which(program).is_none() {
                 return Err(Error::Missing(format!(
-                    "{program}, for E2E_CLUSTER=kind; another way: E2E_CLUSTER=node as root on Linux"
+                    "{program}, for E2E_CLUSTER=kind, where few scenarios can run; all can with E2E_CLUSTER=node as root on Linux"
                 )));
             }
         }

@@ -1,3 +1,24 @@
+{{/*
+Gives every value that is null or left out its default, since null in the values of a parent chart takes a key away. Each
+template begins with it. Maps that users fill as they like (`labels`, `resources`, security contexts) stay as they are: null is
+how a key of theirs is taken out. files/values.yaml is a copy of values.yaml, which templates cannot read (a test compares them).
+*/}}
+{{- define "routewright.defaults" -}}
+{{- include "routewright.fill" (dict "values" .Values "defaults" (.Files.Get "files/values.yaml" | fromYaml)) }}
+{{- end }}
+
+{{- define "routewright.fill" -}}
+{{- range $key, $default := .defaults }}
+{{- $value := index $.values $key }}
+{{- if has $key (list "labels" "resources" "podSecurityContext" "securityContext") }}
+{{- else if kindIs "invalid" $value }}
+{{- $_ := set $.values $key (deepCopy $default) }}
+{{- else if and (kindIs "map" $value) (kindIs "map" $default) }}
+{{- include "routewright.fill" (dict "values" $value "defaults" $default) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "routewright.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
@@ -41,9 +62,60 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{/*
+Labels of the chart (`.own`) and the user's (`.more`, of the value `.value`), each key once. The user's win, but for the keys that
+objects are found by (`.fixed`).
+*/}}
+{{- define "routewright.withLabels" -}}
+{{- $labels := deepCopy .own }}
+{{- range $key, $label := .more }}
+{{- if and (has $key $.fixed) (ne (toString $label) (get $.own $key)) }}
+{{- fail (printf "%s: the label %s is the chart's own, objects are found by it; leave it out" $.value $key) }}
+{{- end }}
+{{- $_ := set $labels $key $label }}
+{{- end }}
+{{- toYaml $labels }}
+{{- end }}
+
+{{/* Labels of an object that the user may add to: `.context`, `.more`, `.value`. */}}
+{{- define "routewright.objectLabels" -}}
+{{- include "routewright.withLabels" (dict
+  "own" (include "routewright.labels" .context | fromYaml) "more" .more "value" .value
+  "fixed" (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/managed-by")
+) }}
+{{- end }}
+
+{{/*
+Labels of the operator's Pods. Those of `routewright.dev` tell which feature a Pod has on: a clean-up looks at them, and waits
+until the Pods that write to Tyk are gone.
+*/}}
+{{- define "routewright.podLabels" -}}
+{{- $own := include "routewright.labels" . | fromYaml }}
+{{- if .Values.garageBuckets.enabled }}
+{{- $_ := set $own "routewright.dev/garage-buckets" "true" }}
+{{- end }}
+{{- if .Values.tyk.enabled }}
+{{- $_ := set $own "routewright.dev/tyk" "true" }}
+{{- end }}
+{{- include "routewright.withLabels" (dict
+  "own" $own "more" .Values.podLabels "value" "podLabels"
+  "fixed" (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "routewright.dev/garage-buckets" "routewright.dev/tyk")
+) }}
+{{- end }}
+
 {{/* A controller that needs rights on objects besides reading is on. */}}
 {{- define "routewright.anything" -}}
 {{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled .Values.tyk.enabled }}true{{ end }}
+{{- end }}
+
+{{/* The half for Garage runs: a release for Tyk alone has no right on its kinds. */}}
+{{- define "routewright.garage" -}}
+{{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled (not .Values.tyk.enabled) }}true{{ end }}
+{{- end }}
+
+{{/* Name of the Secret with the key that the operator signs its annotations on HTTPRoutes with. The operator makes it. */}}
+{{- define "routewright.annotationKey" -}}
+{{- include "routewright.fullname" . }}-tyk-annotation-key
 {{- end }}
 
 {{/* TykOasApiDefinitions are looked at. */}}
@@ -92,14 +164,24 @@ The release that is there may patch a resource (`.resource`): what only one of i
 {{- if $managed }}true{{ end }}
 {{- end }}
 
+{{/* Helm renders for a cluster that it talks to: only then a list is an object, even an empty one. */}}
+{{- define "routewright.live" -}}
+{{- if lookup "batch/v1" "Job" .Release.Namespace "" }}true{{ end }}
+{{- end }}
+
 {{/*
 When the Job `.job` cleans up what its controller (`.enabled`) left: `.uninstall`; or after an upgrade that switches the
-controller off, and after each one that follows until it has succeeded: a Job that failed stays. Empty: never.
+controller off, and after each one that follows until it has succeeded (a Job that failed stays), and on uninstall in case it has
+not. Empty: never.
+
+A rendering without a cluster has no hook: `kubectl apply` would run it with the rest. Argo CD runs hooks as hooks, and has to be
+named (`hooksRunBy`).
 */}}
 {{- define "routewright.cleanupWhen" -}}
 {{- $failed := lookup "batch/v1" "Job" .context.Release.Namespace .job }}
-{{- if .enabled }}{{ .uninstall }}
-{{- else if or $failed (include "routewright.managed" .) }}post-upgrade
+{{- if .enabled }}
+{{- if or (include "routewright.live" .context) (eq .context.Values.hooksRunBy "argocd") }}{{ .uninstall }}{{ end }}
+{{- else if or $failed (include "routewright.managed" .) }}post-upgrade,{{ .uninstall }}
 {{- end }}
 {{- end }}
 
@@ -164,6 +246,68 @@ spec:
       {{- end }}
 {{- end }}
 
+{{/* A hook that lets the Pods of a clean-up out, where a namespace lets none: `.name`, `.when`, `.policy`, `.context`;
+`.tyk` when they speak to Tyk. */}}
+{{- define "routewright.cleanupNetwork" -}}
+{{- $ := .context }}
+{{- if $.Values.networkPolicy.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .name }}
+  namespace: {{ $.Release.Namespace }}
+  labels: {{- include "routewright.labels" $ | nindent 4 }}
+  annotations: {{- include "routewright.cleanupHook" (dict "when" .when "weight" "-2" "policy" .policy) | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: {{ include "routewright.name" $ }}-cleanup
+      app.kubernetes.io/instance: {{ $.Release.Name }}
+  policyTypes: [Ingress, Egress]
+  egress: {{- include "routewright.egress" (dict "context" $ "garage" false "tyk" .tyk) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What the Pods of the operator, and of its clean-up, may reach: `.context`; `.garage` and `.tyk` when they speak to these. */}}
+{{- define "routewright.egress" -}}
+{{- $values := .context.Values -}}
+# DNS.
+- ports:
+  - {protocol: UDP, port: 53}
+  - {protocol: TCP, port: 53}
+# A rule without ports would let everything out, so no ports, no rule.
+{{- with $values.networkPolicy.apiServerPorts }}
+# The API server: its address is no Pod's, so only the port can be named.
+- ports:
+{{- range . }}
+  - {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- end }}
+{{- if and .garage $values.networkPolicy.garageAdminPorts }}
+# Garage's Admin APIs.
+- ports:
+{{- range $values.networkPolicy.garageAdminPorts }}
+  - {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- end }}
+{{- if and .tyk $values.networkPolicy.tykPorts }}
+# The APIs of Tyk.
+- ports:
+{{- range $values.networkPolicy.tykPorts }}
+  - {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- end }}
+{{- if $values.otel.endpoint }}
+# The trace collector.
+- ports:
+  - {protocol: TCP, port: {{ include "routewright.otelPort" .context }}}
+{{- end }}
+{{- with $values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "routewright.caVolume" -}}
 - name: extra-ca
   {{- if .Values.extraCA.secretName }}
@@ -175,6 +319,10 @@ spec:
 
 {{/* Rights on namespaced objects: in every namespace, or in the watched ones. */}}
 {{- define "routewright.rules" -}}
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+{{- if include "routewright.garage" . }}
 - apiGroups: [garage.rajsingh.info]
   resources: [garagebuckets, garageclusters, garagereferencegrants]
   verbs: [list, watch]
@@ -182,9 +330,7 @@ spec:
 - apiGroups: [garage.rajsingh.info]
   resources: [garagebuckets/status]
   verbs: [patch]
-- apiGroups: [events.k8s.io]
-  resources: [events]
-  verbs: [create]
+{{- end }}
 {{- if .Values.ingress.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [ingresses]

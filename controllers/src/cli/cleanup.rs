@@ -65,9 +65,23 @@ pub struct CleanupArgs {
     #[arg(long, default_value_t = 90, value_name = "SECONDS")]
     pub tyk_timeout: u64,
 
+    /// Do nothing and fail while this Deployment is there with the feature on: for a Job that must only run on uninstall. In
+    /// the namespace of --namespace.
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "namespace",
+        conflicts_with = "stop_deployment"
+    )]
+    pub unless_deployed: Option<String>,
+
     /// Scale this Deployment to 0 before. In the namespace of --namespace.
     #[arg(long, value_name = "NAME", requires = "namespace")]
     pub stop_deployment: Option<String>,
+
+    /// With --stop-deployment: do nothing and fail if the Deployment does not belong to this Helm release.
+    #[arg(long, value_name = "RELEASE", requires = "stop_deployment")]
+    pub helm_release: Option<String>,
 
     /// Wait before until no Pod with these labels runs, for 90 s at most. In the namespace of --namespace.
     #[arg(long, value_name = "SELECTOR", requires = "namespace")]
@@ -78,6 +92,15 @@ pub struct CleanupArgs {
     pub namespace: Option<String>,
 }
 
+impl CleanupArgs {
+    /// The features that are cleaned up.
+    fn features(&self) -> Vec<stop::Feature> {
+        let garage = self.garage.then_some(stop::Feature::GarageBuckets);
+        let tyk = self.tyk.then_some(stop::Feature::Tyk);
+        garage.into_iter().chain(tyk).collect()
+    }
+}
+
 const AFTER_HELP: &str = "\
 Works on the cluster of the kubeconfig (KUBECONFIG, ~/.kube/config), or of the Pod that it runs in. With --tyk it also speaks \
 to each Tyk, under the url of its OperatorContext: run it where that name resolves. An operator that still runs puts \
@@ -85,7 +108,8 @@ everything back.
 
 Exit codes:
   0  nothing of it is left; it may be run again at any time
-  1  an API is left in Tyk, or the API server refused something; standard error names each
+  1  an API is left in Tyk, or the API server refused something; standard error names each; or no uninstall is under way
+     (--unless-deployed, --helm-release), and nothing was changed
   2  wrong usage";
 
 /// How often a failed pass is repeated, and how long is waited before.
@@ -100,7 +124,13 @@ pub async fn run(args: CleanupArgs) -> Result<(), Failure> {
     let failed = |error: kube::Error| Failure::other(format!("cleanup: {}", connect::one_line(&error)));
     let client = Client::try_from(connect::config().await?).map_err(failed)?;
     let operator = args.namespace.as_deref().unwrap_or_default();
+    if let Some(name) = &args.unless_deployed {
+        stop::refuse_while_deployed(&client, operator, name, &args.features()).await?;
+    }
     if let Some(name) = &args.stop_deployment {
+        if let Some(release) = &args.helm_release {
+            stop::refuse_unless_released(&client, operator, name, release).await?;
+        }
         stop::scale_down(&client, operator, name).await?;
     }
     if let Some(labels) = &args.after_pods {

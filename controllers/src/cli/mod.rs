@@ -8,7 +8,7 @@ pub mod namespaces;
 pub mod run;
 pub mod translate;
 
-use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
 /// Website exposure for Garage buckets, and Gateway API on Tyk.
 #[derive(Debug, Parser)]
@@ -75,7 +75,10 @@ impl Failure {
 
 /// The command line, or what ends the process: help is printed as it is, a wrong use becomes one line.
 pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, Failure> {
-    Cli::try_parse_from(words).map_err(|error| {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(words);
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command)));
+    cli.map_err(|error| {
         // Help and version: to standard output, a success.
         if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             error.exit();
@@ -90,6 +93,32 @@ pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli,
         let said = said.join(" ");
         Failure::usage(format!("{}; try --help", said.trim_start_matches("error: ")))
     })
+}
+
+/// The commands and their flags. A variable that is set to nothing counts as left out, so that the flag has its default:
+/// templates write such variables.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|command| {
+        command.mut_args(|flag| {
+            let value = flag.get_env().and_then(std::env::var_os);
+            match value.is_some_and(|value| value.is_empty()) {
+                true => flag.env(clap::builder::Resettable::Reset),
+                false => flag,
+            }
+        })
+    })
+}
+
+/// Reads a boolean as people write it in values and variables.
+///
+/// # Errors
+/// The text is no boolean.
+pub fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" | "t" | "y" => Ok(true),
+        "false" | "no" | "off" | "0" | "f" | "n" => Ok(false),
+        _ => Err("must be one of true, false, yes, no, on, off, 1, 0".to_owned()),
+    }
 }
 
 /// `routewright version`

@@ -16,7 +16,7 @@ use reconcile_kit::runtime::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, connect, logging, namespaces::WatchNamespaces};
+use super::{Failure, connect, logging, namespaces::WatchNamespaces, parse_switch};
 use crate::app::{self, App, METRICS_PREFIX, Options};
 use crate::exposure::tenancy::{self, Guards};
 use crate::garage::admin::AdminHttp;
@@ -27,26 +27,26 @@ use crate::tyk::{self, controllers};
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// Make Ingresses for buckets that ask for one. Off: no right on Ingresses is needed and none is looked at.
-    #[arg(long, env = "ENABLE_INGRESS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_INGRESS", value_name = "BOOL", action = ArgAction::Set, value_parser = parse_switch, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_ingress: bool,
 
     /// Make HTTPRoutes for buckets that ask for one. Off: no right on HTTPRoutes is needed for it, and none is looked at.
     /// Gateway API on Tyk is another matter: --enable-tyk.
-    #[arg(long, env = "ENABLE_GATEWAY_API", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_GATEWAY_API", value_name = "BOOL", action = ArgAction::Set, value_parser = parse_switch, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_gateway_api: bool,
 
     /// Manage buckets in Garage too. Off: another operator does, and only exposure is done here.
-    #[arg(long, env = "ENABLE_GARAGE_BUCKETS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_GARAGE_BUCKETS", value_name = "BOOL", action = ArgAction::Set, value_parser = parse_switch, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_garage_buckets: bool,
 
     /// Gateway API on Tyk: serve GatewayClasses of --tyk-controller-name, with their Gateways and HTTPRoutes, by Tyk. Off:
     /// none is looked at for Tyk, and APIs in Tyk stay as they are. Not together with --watch-namespaces.
-    #[arg(long, env = "ENABLE_TYK", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_TYK", value_name = "BOOL", action = ArgAction::Set, value_parser = parse_switch, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_tyk: bool,
 
     /// Report on TykOasApiDefinitions with targetRefs, also while --enable-tyk is off or Gateway API is not served; off:
     /// they are never touched. Left out: as --enable-tyk.
-    #[arg(long, env = "ENABLE_TYK_DEFINITIONS", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, env = "ENABLE_TYK_DEFINITIONS", value_name = "BOOL", action = ArgAction::Set, value_parser = parse_switch, num_args = 0..=1, default_missing_value = "true")]
     pub enable_tyk_definitions: Option<bool>,
 
     /// GatewayClasses with this controllerName are served by Tyk.
@@ -79,7 +79,7 @@ pub struct RunArgs {
     pub instance: String,
 
     /// Act only while holding a Lease, so that several replicas can run.
-    #[arg(long, env = "LEADER_ELECT", value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+    #[arg(long, env = "LEADER_ELECT", value_name = "BOOL", action = ArgAction::Set, value_parser = parse_switch, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
     pub leader_elect: bool,
 
     /// Where metrics are served.

@@ -20,3 +20,4 @@ mod tyk;
 mod tyk_gateway;
 #[path = "../support/tyk_objects.rs"]
 mod tyk_objects;
+mod uninstall;

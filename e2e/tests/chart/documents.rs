@@ -11,7 +11,7 @@ use routewright_e2e::operator::chart;
 use serde_json::Value;
 
 use crate::release::rights;
-use crate::text::render;
+use crate::text::{HOOKS, render};
 
 /// Compares the part of a file between two marks with what it should be, or writes it.
 fn same(path: &str, mark: &str, wanted: &str) {
@@ -142,6 +142,8 @@ fn every_value_is_described_and_known_to_the_schema() {
     }
     // Helm gives it to a chart that is part of another.
     assert!(known.remove(&vec!["global".to_owned()]));
+    // A parent's condition; Helm takes it out of nothing.
+    assert!(known.remove(&vec!["enabled".to_owned()]));
     assert_eq!(known, described);
 }
 
@@ -170,14 +172,14 @@ fn the_tables_of_values_are_those_of_the_chart() {
 
 /// Rights of a rendering: `kind of role` and the right.
 fn granted(sets: &[&str]) -> BTreeSet<(String, String)> {
-    let objects = render(sets).unwrap();
+    let objects = render(&[sets, &[HOOKS]].concat()).unwrap();
     let roles = objects
         .iter()
         .filter(|o| o["kind"] == "ClusterRole" || o["kind"] == "Role");
     roles
         .flat_map(|role| {
             let kind = match role["metadata"]["name"].as_str().unwrap() {
-                name if name.ends_with("-lease") => "own",
+                name if name.ends_with("-lease") || name.ends_with("-annotation-key") => "own",
                 name if name.ends_with("-cleanup") => "uninstall",
                 _ if role["kind"] == "Role" => "namespaced",
                 _ => "cluster",
@@ -198,6 +200,38 @@ const SWITCHES: [(&str, &str); 6] = [
     ("`tyk.definitions`", "tyk.definitions=true"),
     ("`leaderElection.enabled`", "leaderElection.enabled=true"),
 ];
+/// Verbs by when, group, resource and place.
+type Rights = BTreeMap<(String, String, String, String), BTreeSet<String>>;
+
+/// The same, a row per resource.
+fn summary(table: &Rights) -> String {
+    let mut rows: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for ((when, group, resource, place), verbs) in table {
+        let (resource, name) = resource.split_once(' ').unwrap_or((resource, ""));
+        let verbs: Vec<&str> = verbs.iter().map(String::as_str).collect();
+        let of = match (resource, name) {
+            (_, "") => String::new(),
+            // Too many to list here; the page of rights has them.
+            ("customresourcedefinitions", _) => ", each by its name".to_owned(),
+            (_, name) => format!(" of {name}"),
+        };
+        let place = match place.as_str() {
+            place if place.contains("Job") => " (the Job on uninstall)",
+            place if place.contains("release's namespace") => " (in the release's namespace)",
+            _ => "",
+        };
+        rows.entry((group.clone(), resource.to_owned()))
+            .or_default()
+            .insert(format!("{}{of}{place}: {when}", verbs.join(", ")));
+    }
+    let mut text = "| group | resource | verbs, and when |\n|---|---|---|\n".to_owned();
+    for ((group, resource), rights) in rows {
+        let rights: Vec<String> = rights.into_iter().collect();
+        text.push_str(&format!("| {group} | {resource} | {} |\n", rights.join("; ")));
+    }
+    text
+}
+
 /// Never for some namespaces only.
 const TYK: &str = "tyk.enabled=true";
 /// Everything off.
@@ -221,7 +255,7 @@ fn the_page_of_rights_is_the_superset_of_the_chart() {
         .map(|(name, set)| (*name, granted(&[NOTHING, set])))
         .collect();
     // When for each is asked which switch alone brings it
-    let mut table: BTreeMap<(String, String, String, String), BTreeSet<String>> = BTreeMap::new();
+    let mut table = Rights::new();
     for (kind, right) in &all {
         let mut words = right.splitn(3, ' ');
         let (verb, resource, name) = (
@@ -237,7 +271,15 @@ fn the_page_of_rights_is_the_superset_of_the_chart() {
             .map(|(name, _)| *name)
             .collect();
         let when = match (base.contains(&here), by.as_slice()) {
-            (true, _) => "always".to_owned(),
+            // A switch may take rights too: Tyk alone needs none on Garage's kinds.
+            (true, _) => {
+                let without = alone.iter().filter(|(_, brings)| !brings.contains(&here));
+                let without: Vec<&str> = without.map(|(name, _)| *name).collect();
+                match without.is_empty() {
+                    true => "always".to_owned(),
+                    false => format!("always, but not with {} alone", without.join(", ")),
+                }
+            }
             (false, []) => panic!("{right}: no switch alone brings it"),
             (false, by) => by.join(", "),
         };
@@ -262,9 +304,10 @@ fn the_page_of_rights_is_the_superset_of_the_chart() {
             .insert(verb.to_owned());
     }
     assert!(base_narrow.iter().all(|right| narrow.contains(right)));
+    same("SECURITY.md", "rights", &summary(&table));
     let mut text = "| when | group | resource | verbs | where |\n|---|---|---|---|---|\n".to_owned();
-    for ((when, group, resource, place), verbs) in table {
-        let verbs: Vec<String> = verbs.into_iter().collect();
+    for ((when, group, resource, place), verbs) in &table {
+        let verbs: Vec<&str> = verbs.iter().map(String::as_str).collect();
         text.push_str(&format!(
             "| {when} | {group} | {resource} | {} | {place} |\n",
             verbs.join(", ")
@@ -272,7 +315,7 @@ fn the_page_of_rights_is_the_superset_of_the_chart() {
     }
     same("docs/src/reference/rbac.md", "rights", &text);
     // And the whole of it as rules
-    let objects = render(&on).unwrap();
+    let objects = render(&[on.as_slice(), &[HOOKS]].concat()).unwrap();
     let mut yaml = "```yaml\n".to_owned();
     for role in objects
         .iter()

@@ -198,9 +198,21 @@ fn a_release_is_built_for_both_platforms_and_signed() {
     ] {
         assert!(text.contains(needed), "{needed}");
     }
-    // Every action is a commit, not a tag that can be moved.
-    for used in text
-        .lines()
+    // Nothing is built for a commit that has not passed the gates
+    assert_eq!(workflow["jobs"]["image"]["needs"], json!(["version", "gates"]));
+    assert!(text.contains("--workflow ci.yaml") && text.contains("--status success"));
+    // Advisories are looked at without a change too
+    let advisories: Value = serde_saphyr::from_str(&read(".github/workflows/advisories.yaml")).unwrap();
+    assert!(
+        advisories["on"]["schedule"][0]["cron"].is_string(),
+        "{advisories}"
+    );
+    // Every action of every workflow is a commit, not a tag that can be moved.
+    let workflows =
+        ["release", "ci", "advisories"].map(|name| read(&format!(".github/workflows/{name}.yaml")));
+    for used in workflows
+        .iter()
+        .flat_map(|text| text.lines())
         .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("uses: "))
     {
         let (_, pin) = used.split(' ').next().unwrap().split_once('@').unwrap();

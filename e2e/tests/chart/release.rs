@@ -147,6 +147,20 @@ impl Release {
             vec!["get", "clusterrole", &wide],
             vec!["-n", &self.ns, "get", "role", &lease],
         ];
+        let key = format!("{}-tyk-annotation-key", self.full());
+        let there = [
+            "-n",
+            &self.ns,
+            "get",
+            "role",
+            &key,
+            "--ignore-not-found",
+            "-o",
+            "name",
+        ];
+        if !self.cluster.kubectl(there)?.trim().is_empty() {
+            roles.push(vec!["-n", &self.ns, "get", "role", &key]);
+        }
         roles.extend(namespaces.iter().map(|ns| vec!["-n", ns, "get", "role", &wide]));
         let mut all = BTreeSet::new();
         for words in roles {
@@ -170,7 +184,9 @@ impl Release {
                 (verb, _) => vec![verb],
             };
             let named = matches!(r.resource.as_str(), "customresourcedefinitions")
-                || (r.resource == "leases" && r.verb != "create");
+                || (r.resource == "leases" && r.verb != "create")
+                // Of Secrets, those of the release's own namespace that a rule names.
+                || (r.resource == "secrets" && r.verb != "create" && r.name.ends_with("-annotation-key"));
             for verb in verbs {
                 used.insert(match named {
                     true => format!("{verb} {} {}", r.resource, r.name),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use routewright_e2e::cluster::{repository, switched_on};
 use routewright_e2e::operator::chart;
@@ -19,15 +20,40 @@ pub(crate) fn render(sets: &[&str]) -> Result<Vec<Value>, String> {
 }
 
 fn render_of(chart: &Path, sets: &[&str]) -> Result<Vec<Value>, String> {
-    let chart = chart.display().to_string();
-    let mut words = vec!["template", "routewright", &chart, "-n", "ns1"];
-    words.extend(sets.iter().flat_map(|s| ["--set", *s]));
-    let text = helm(&words)?;
-    Ok(text
-        .split("\n---\n")
-        .filter_map(|t| serde_saphyr::from_str::<Option<Value>>(t).unwrap())
-        .collect())
+    let words: Vec<&str> = sets.iter().flat_map(|s| ["--set", *s]).collect();
+    render_with(chart, &words)
 }
+
+fn render_with(chart: &Path, words: &[&str]) -> Result<Vec<Value>, String> {
+    let chart = chart.display().to_string();
+    let text = helm(&[&["template", "routewright", &chart, "-n", "ns1"], words].concat())?;
+    // A key that is there twice is an error of the parser, as it is of kustomize.
+    text.split("\n---\n")
+        .filter_map(|t| {
+            serde_saphyr::from_str::<Option<Value>>(t)
+                .map_err(|e| e.to_string())
+                .transpose()
+        })
+        .collect()
+}
+
+/// The rendering with these values, as a file gives them.
+fn render_values(values: &Value) -> Result<Vec<Value>, String> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!(
+        "routewright-values-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
+    let file = std::env::temp_dir().join(name);
+    std::fs::write(&file, values.to_string()).unwrap();
+    let objects = render_with(&chart(), &["-f", &file.display().to_string()]);
+    std::fs::remove_file(&file).unwrap();
+    objects
+}
+
+/// Needed to see the hooks, which a rendering without a cluster has for Argo CD alone.
+pub(crate) const HOOKS: &str = "hooksRunBy=argocd";
 
 /// Every right of a kind of role as `verb group/resource`, with the name where a rule has one.
 fn rights(objects: &[Value], kind: &str) -> BTreeSet<String> {
@@ -213,6 +239,35 @@ fn wrong_values_are_refused_by_name() {
         ),
         (&["image.digest=sha256:12"][..], "digest"),
         (
+            &["prometheusRule.enabled=true"][..],
+            "needs serviceMonitor.enabled, or the labels of your own scraping in prometheusRule.selector",
+        ),
+        (
+            &["podLabels.app\\.kubernetes\\.io/name=x"][..],
+            "podLabels: the label app.kubernetes.io/name",
+        ),
+        (
+            &["podLabels.routewright\\.dev/tyk=on"][..],
+            "podLabels: the label routewright.dev/tyk",
+        ),
+        (
+            &[
+                "serviceMonitor.enabled=true",
+                "serviceMonitor.labels.app\\.kubernetes\\.io/instance=x",
+            ][..],
+            "serviceMonitor.labels: the label app.kubernetes.io/instance",
+        ),
+        (
+            &[
+                "extraEnv[0].name=A",
+                "extraEnv[0].value=a",
+                "extraEnv[1].name=A",
+                "extraEnv[1].value=b",
+            ][..],
+            "extraEnv: A is there twice",
+        ),
+        (&["hooksRunBy=kubectl"][..], "hooksRunBy"),
+        (
             &["tyk.enabled=true", "watchNamespaces={a}"][..],
             "tyk.enabled needs all namespaces",
         ),
@@ -260,7 +315,10 @@ fn what_is_optional_comes_with_its_switch() {
         (&["replicaCount=2"][..], &["PodDisruptionBudget routewright"][..]),
         (&["replicaCount=2", "podDisruptionBudget.enabled=false"], &[]),
         (&["serviceMonitor.enabled=true"], &["ServiceMonitor routewright"]),
-        (&["prometheusRule.enabled=true"], &["PrometheusRule routewright"]),
+        (
+            &["prometheusRule.enabled=true", "prometheusRule.selector=job=\"x\""],
+            &["PrometheusRule routewright"],
+        ),
         (
             &["grafanaDashboard.enabled=true"],
             &["ConfigMap routewright-dashboard"],
@@ -307,7 +365,12 @@ fn alerts_are_those_of_the_release() {
     if !switched_on("alerts_are_those_of_the_release") {
         return;
     }
-    let objects = render(&["prometheusRule.enabled=true", "prometheusRule.labels.team=web"]).unwrap();
+    let on = [
+        "serviceMonitor.enabled=true",
+        "prometheusRule.enabled=true",
+        "prometheusRule.labels.team=web",
+    ];
+    let objects = render(&on).unwrap();
     let rule = objects.iter().find(|o| o["kind"] == "PrometheusRule").unwrap();
     assert_eq!(rule["metadata"]["labels"]["team"], "web");
     let rules = rule["spec"]["groups"][0]["rules"].as_array().unwrap();
@@ -413,7 +476,15 @@ fn settings_become_variables_and_files() {
         .into()
     );
     // Gateway API on Tyk: what is not said is left to the program
-    assert_eq!(more(&["tyk.enabled=true"]), ["ENABLE_TYK=true".to_owned()].into());
+    assert_eq!(
+        more(&["tyk.enabled=true"]),
+        [
+            "ENABLE_TYK=true",
+            "TYK_ANNOTATION_KEY_SECRET=routewright-tyk-annotation-key"
+        ]
+        .map(str::to_owned)
+        .into()
+    );
     assert_eq!(
         more(&[
             "tyk.definitions=false",
@@ -504,12 +575,12 @@ fn each_clean_up_has_its_moment_and_its_rights() {
             .find(|o| o["kind"] == "Job" && o["metadata"]["name"] == name);
         here.cloned()
     };
-    let on = ["garageBuckets.enabled=true", "tyk.enabled=true"];
+    let on = ["garageBuckets.enabled=true", "tyk.enabled=true", HOOKS];
     for (name, when, args) in [
         (
             "routewright-cleanup",
             "post-delete",
-            json!(["cleanup", "--garage"]),
+            json!(["cleanup", "--garage", "--unless-deployed=routewright"]),
         ),
         (
             "routewright-tyk-cleanup",
@@ -541,7 +612,7 @@ fn each_clean_up_has_its_moment_and_its_rights() {
     };
     assert_eq!((labels(&on), labels(&[])), (json!("true"), Value::Null));
     // When the APIs are to stay, then the Job has neither a word on Tyk nor a right to read a Secret
-    let keep = ["tyk.enabled=true", "tyk.keepApis=true"];
+    let keep = ["tyk.enabled=true", "tyk.keepApis=true", HOOKS];
     let kept = job(&keep, "routewright-tyk-cleanup").unwrap();
     assert_eq!(
         kept["spec"]["template"]["spec"]["containers"][0]["args"][2],
@@ -557,10 +628,258 @@ fn each_clean_up_has_its_moment_and_its_rights() {
         .iter()
         .flat_map(|kind| ["list", "patch"].map(|verb| format!("{verb} gateway.networking.k8s.io/{kind}")));
     assert_eq!(rights, expected.collect());
+    // With network policies there is one for its Pods, which lets them out to Tyk
+    let objects = render(&[
+        "tyk.enabled=true",
+        "networkPolicy.enabled=true",
+        "networkPolicy.tykPorts={3000}",
+        HOOKS,
+    ])
+    .unwrap();
+    let find = |kind: &str| {
+        let named = |o: &&Value| o["kind"] == kind && o["metadata"]["name"] == "routewright-tyk-cleanup";
+        objects.iter().find(named).unwrap()
+    };
+    let policy = &find("NetworkPolicy")["spec"];
+    assert_eq!(
+        policy["podSelector"]["matchLabels"],
+        find("Job")["spec"]["template"]["metadata"]["labels"]
+    );
+    assert!(policy["egress"].to_string().contains("3000"), "{policy}");
     // And without the switch, or without the controller, there is none
-    for sets in [&["tyk.enabled=true", "tyk.cleanupOnUninstall=false"][..], &[]] {
+    for sets in [
+        &["tyk.enabled=true", "tyk.cleanupOnUninstall=false", HOOKS][..],
+        &[HOOKS],
+    ] {
         assert_eq!(job(sets, "routewright-tyk-cleanup"), None, "{sets:?}");
     }
+}
+
+#[test]
+fn a_rendering_that_is_applied_has_no_hook() {
+    if !switched_on("a_rendering_that_is_applied_has_no_hook") {
+        return;
+    }
+    // Given both controllers with a clean-up on, and a rendering without a cluster, as kubectl and kustomize apply it
+    let on = ["garageBuckets.enabled=true", "tyk.enabled=true"];
+    let hooks = |sets: &[&str]| {
+        let objects = render(sets).unwrap();
+        objects
+            .iter()
+            .filter(|o| o["metadata"]["annotations"]["helm.sh/hook"].is_string())
+            .count()
+    };
+    // Then it has no hook, which would run with the rest, nor its account and rights
+    assert_eq!(hooks(&on), 0);
+    // And with Argo CD named, which runs hooks as hooks, it has
+    assert!(hooks(&[on[0], on[1], HOOKS]) > 0);
+    // And the Deployment tells by labels what a clean-up would take back
+    let label = |sets: &[&str], name: &str| {
+        let objects = render(sets).unwrap();
+        let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+        deployment["spec"]["template"]["metadata"]["labels"][name].clone()
+    };
+    for (set, name) in [
+        (on[0], "routewright.dev/garage-buckets"),
+        (on[1], "routewright.dev/tyk"),
+    ] {
+        assert_eq!(
+            (label(&[set], name), label(&[], name)),
+            (json!("true"), Value::Null)
+        );
+    }
+}
+
+#[test]
+fn null_is_the_default_and_each_key_is_there_once() {
+    if !switched_on("null_is_the_default_and_each_key_is_there_once") {
+        return;
+    }
+    let read = |name: &str| std::fs::read_to_string(chart().join(name)).unwrap();
+    // Given the defaults as templates see them, then they are those of values.yaml
+    assert_eq!(
+        read("files/values.yaml"),
+        read("values.yaml"),
+        "cp charts/routewright/values.yaml charts/routewright/files/values.yaml"
+    );
+    let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
+    // When every section is null, or every value, but for maps that users fill as they like
+    const FREE: [&str; 4] = ["labels", "resources", "podSecurityContext", "securityContext"];
+    fn nulls(value: &Value, depth: usize) -> Value {
+        match value.as_object().filter(|map| depth > 0 && !map.is_empty()) {
+            Some(map) => map
+                .iter()
+                .filter(|(key, _)| !FREE.contains(&key.as_str()))
+                .map(|(key, inner)| (key.clone(), nulls(inner, depth - 1)))
+                .collect(),
+            None => Value::Null,
+        }
+    }
+    let default = render(&[]).unwrap();
+    for depth in 1..=4 {
+        let mut values = nulls(&values, depth);
+        assert_eq!(render_values(&values).unwrap(), default, "{values}");
+        // And so in a release with everything on
+        let on = json!({"enabled": true});
+        for key in [
+            "ingress",
+            "gatewayAPI",
+            "garageBuckets",
+            "tyk",
+            "serviceMonitor",
+            "prometheusRule",
+            "networkPolicy",
+        ] {
+            values[key] = on.clone();
+        }
+        render_values(&values).unwrap();
+    }
+    // When the user names a label or a variable that the chart has too, then it is there once, and the user's
+    let own = json!({
+        "podLabels": {"app.kubernetes.io/name": "routewright", "app.kubernetes.io/version": "9", "team": "web"},
+        "serviceMonitor": {"enabled": true, "labels": {"helm.sh/chart": "x"}},
+        "prometheusRule": {"enabled": true, "labels": {"helm.sh/chart": "x"}},
+        "grafanaDashboard": {"enabled": true, "labels": {"helm.sh/chart": "x"}},
+        "extraEnv": [{"name": "LOG_LEVEL", "value": "debug"}],
+    });
+    let objects = render_values(&own).unwrap();
+    let find = |kind: &str| objects.iter().find(|o| o["kind"] == kind).unwrap();
+    for kind in ["ServiceMonitor", "PrometheusRule", "ConfigMap"] {
+        assert_eq!(find(kind)["metadata"]["labels"]["helm.sh/chart"], "x", "{kind}");
+    }
+    let template = &find("Deployment")["spec"]["template"];
+    assert_eq!(template["metadata"]["labels"]["app.kubernetes.io/version"], "9");
+    assert_eq!(template["metadata"]["labels"]["team"], "web");
+    let levels: Vec<&Value> = template["spec"]["containers"][0]["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|variable| variable["name"] == "LOG_LEVEL")
+        .map(|variable| &variable["value"])
+        .collect();
+    assert_eq!(levels, ["debug"]);
+}
+
+#[test]
+fn a_parent_chart_switches_it_by_a_condition_and_by_null() {
+    if !switched_on("a_parent_chart_switches_it_by_a_condition_and_by_null") {
+        return;
+    }
+    // Given a chart that has this one as a part, on by a condition
+    let folder = std::env::temp_dir().join(format!("routewright-parent-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(folder.join("charts")).unwrap();
+    let copy = folder.join("charts/routewright");
+    sh::run(sh::command(
+        "cp",
+        ["-r".as_ref(), chart().as_os_str(), copy.as_os_str()],
+    ))
+    .unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let dependency = json!({"name": "routewright", "version": version, "condition": "routewright.enabled"});
+    let parent =
+        json!({"apiVersion": "v2", "name": "parent", "version": "0.1.0", "dependencies": [dependency]});
+    std::fs::write(folder.join("Chart.yaml"), parent.to_string()).unwrap();
+    let values = json!({"global": {"a": 1}, "routewright": {"enabled": true, "ingress": {"enabled": null}, "tyk": null}});
+    std::fs::write(folder.join("values.yaml"), values.to_string()).unwrap();
+    // Then the condition is no unknown value, null takes the default, and off is off
+    let kinds = |sets: &[&str]| render_of(&folder, sets).unwrap().len();
+    assert_eq!(kinds(&[]), render(&[]).unwrap().len());
+    assert_eq!(kinds(&["routewright.enabled=false"]), 0);
+    helm(&["lint", &folder.display().to_string()]).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn each_half_has_no_right_of_the_other() {
+    if !switched_on("each_half_has_no_right_of_the_other") {
+        return;
+    }
+    let everything = |sets: &[&str]| -> (BTreeSet<String>, BTreeSet<String>) {
+        let objects = render(sets).unwrap();
+        let rights = ["ClusterRole", "Role"]
+            .iter()
+            .flat_map(|kind| rights(&objects, kind))
+            .collect();
+        let kinds = objects
+            .iter()
+            .map(|o| o["kind"].as_str().unwrap().to_owned())
+            .collect();
+        (rights, kinds)
+    };
+    // Given a release for Tyk alone, then it has nothing for Garage: no right, no watch of its CRDs, no policy
+    let (tyk, kinds) = everything(&["tyk.enabled=true", "crds.garage.enabled=false"]);
+    assert!(!tyk.iter().any(|right| right.contains("garage")), "{tyk:?}");
+    assert!(
+        !kinds.iter().any(|kind| kind.starts_with("ValidatingAdmission")),
+        "{kinds:?}"
+    );
+    // And the key of its annotations is one Secret by name
+    let keys: Vec<&String> = tyk
+        .iter()
+        .filter(|right| right.contains("annotation-key"))
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            "get /secrets routewright-tyk-annotation-key",
+            "update /secrets routewright-tyk-annotation-key"
+        ]
+    );
+    // Given one for Garage alone, then it has no right that only Tyk needs
+    let garage = [
+        "ingress.enabled=true",
+        "gatewayAPI.enabled=true",
+        "garageBuckets.enabled=true",
+    ];
+    let (garage, _) = everything(&garage);
+    for word in [
+        "tyk",
+        "gateways",
+        "gatewayclasses",
+        "configmaps",
+        "endpointslices",
+        "/services",
+        "list /secrets",
+    ] {
+        assert!(
+            !garage.iter().any(|right| right.contains(word)),
+            "{word}: {garage:?}"
+        );
+    }
+    // And one switch of Garage's half beside Tyk brings its rights and its policy
+    for set in [
+        "ingress.enabled=true",
+        "gatewayAPI.enabled=true",
+        "garageBuckets.enabled=true",
+    ] {
+        let (both, kinds) = everything(&["tyk.enabled=true", set]);
+        assert!(both.contains("list garage.rajsingh.info/garagebuckets"), "{set}");
+        assert!(kinds.contains("ValidatingAdmissionPolicy"), "{set}");
+    }
+}
+
+#[test]
+fn leader_election_can_be_switched_off_on_a_live_release() {
+    if !switched_on("leader_election_can_be_switched_off_on_a_live_release") {
+        return;
+    }
+    let strategy = |sets: &[&str]| {
+        let objects = render(sets).unwrap();
+        let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+        deployment["spec"]["strategy"].clone()
+    };
+    // Server-side apply takes back only what it has set: a rollingUpdate that the API server put there would stay, and be
+    // refused beside Recreate. Null does not help there: it was tried on an API server.
+    let rolling = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
+    assert_eq!(
+        strategy(&[]),
+        json!({"type": "RollingUpdate", "rollingUpdate": rolling})
+    );
+    assert_eq!(
+        strategy(&["leaderElection.enabled=false"]),
+        json!({"type": "Recreate"})
+    );
 }
 
 #[test]

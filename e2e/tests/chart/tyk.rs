@@ -166,6 +166,7 @@ async fn what_was_made_in_tyk_goes_with_the_release() {
             "apply gateways/status 200",
             "apply httproutes 200",
             "apply httproutes/status 200",
+            "get deployments 200",
             "get namespaces 200",
             "get operatorcontexts 200",
             "get secrets 200",

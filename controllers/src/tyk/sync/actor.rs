@@ -845,9 +845,9 @@ impl Actor {
                         }
                     }
                     (Look::Swept(found, _), _) => self.swept(found),
-                    (Look::Starting, Check::Api(_)) => {
+                    (Look::Starting, Check::Api(id)) => {
                         let mut book = self.shared.book();
-                        book.later(check, Instant::now() + settings.recheck);
+                        book.recheck(id, Instant::now(), settings);
                     }
                     _ => {}
                 }
@@ -874,7 +874,6 @@ impl Actor {
             && book.entries.get(id).filter(current).is_some()
             && !book.is_missed(id, Instant::now(), settings)
         {
-            book.schedule(id, Some(Instant::now() + settings.recheck));
             return;
         }
         let Some(entry) = book.entries.get(id).filter(current) else {

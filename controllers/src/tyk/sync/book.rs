@@ -752,7 +752,17 @@ impl Book {
             return false;
         };
         let missed = *entry.missed.get_or_insert(now);
-        now.saturating_duration_since(missed.min(dry)) >= settings.recheck
+        let believed = now.saturating_duration_since(missed.min(dry)) >= settings.recheck;
+        if !believed {
+            self.recheck(id, now, settings);
+        }
+        believed
+    }
+
+    /// A look says nothing yet: it is made again in a moment, and not before.
+    pub(super) fn recheck(&mut self, id: &str, now: Instant, settings: &Settings) {
+        self.hurry = self.hurry.saturating_sub(1);
+        self.later(Check::Api(id.into()), now + settings.recheck);
     }
 
     /// Takes a look for good: it is made again at `next`.

@@ -87,7 +87,7 @@ impl Contexts for Tyk {
     }
 }
 
-/// Classes have named these contexts; `tyk/strange` is none of them.
+/// GatewayClasses have named all contexts but `tyk/strange`.
 #[async_trait]
 impl Record for Tyk {
     async fn places(&self, context: &Key) -> Result<BTreeSet<String>, String> {
@@ -425,7 +425,7 @@ async fn a_context_that_only_an_annotation_names_is_not_followed() {
     let tyk = Tyk::new(&["tyk/strange"], &[(A, "web/one")]);
     let strange = memory(&[A]).replace("tyk/edge", "tyk/strange");
     route(&server, "one", &[FINALIZER], &strange, &[]);
-    // When it runs, then nobody is asked, it is told, and the route is free
+    // When it runs, then Tyk is not asked, the report names it, and the route is free
     let report = run(&server, &tyk).await;
     assert_eq!(
         (report.left.len(), report.routes, tyk.jobs.lock().unwrap().len()),

@@ -79,7 +79,7 @@ async fn a_copied_annotation_ends_after_one_look_and_disturbs_nobody() {
         let said = &bench.event("DeletionFailed")[0];
         assert!(
             !said.contains("shop/r"),
-            "whose it is, is nobody's business: {said}"
+            "the event must not name the owner: {said}"
         );
         // when the copy leaves its Gateway, and when it goes
         let nobody = json!({"spec": {"parentRefs": [{"name": "nobody"}]}});
@@ -121,7 +121,7 @@ fn claiming(name: &str, annotation: &str) -> Value {
 
 #[tokio::test]
 async fn an_annotation_leads_no_credential_to_an_address_of_ones_choice() {
-    // given a platform with its class, context and credential, and somebody with a namespace and a server
+    // given a platform with its class, context and credential, and a tenant with a namespace and a server
     let evil = Double::gateway()
         .secret(CREDENTIAL)
         .org(ORG)
@@ -167,7 +167,7 @@ async fn an_annotation_leads_no_credential_to_an_address_of_ones_choice() {
     })
     .await;
     app.shutdown().await;
-    // then nobody was asked, and the route is told why
+    // then the server was not asked, and an event says why
     let asked: Vec<String> = evil.requests().iter().map(|asked| asked.path.clone()).collect();
     assert_eq!(asked, Vec::<String>::new());
     let said = blocked["note"].as_str().unwrap();
@@ -188,7 +188,7 @@ async fn what_exists_in_other_namespaces_is_not_told() {
         claim(&bench.server, name, &annotation);
     }
     bench.settle().await;
-    // then their routes are told the same
+    // then their events are the same
     let blocked = bench.event("CleanupBlocked");
     let said: std::collections::BTreeSet<String> = blocked
         .iter()
@@ -275,7 +275,7 @@ async fn the_record_is_written_once_and_read_by_the_next_process() {
     }
     let calls = lines(&server.calls_since(mark));
     assert_eq!(calls.len(), 3, "one read, two writes: {calls:?}");
-    // when another process asks, then it knows both; and it keeps what somebody else has written meanwhile
+    // when another process asks, then it knows both; and it keeps what another client has written meanwhile
     let next = record();
     let places = next.places(&here.context).await.unwrap();
     assert_eq!(places, [whole(&here), whole(&far)].into());

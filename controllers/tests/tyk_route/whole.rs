@@ -260,13 +260,13 @@ async fn secrets_that_a_blocked_route_does_not_wait_for_wake_nobody() {
         whole.server.create(secret(&format!("other-{n}")));
     }
     let calls = support::lines(&whole.pass(Duration::from_secs(5)).await);
-    // then nobody asks where its context leads
+    // then no request asks where its context leads
     let asked = calls
         .iter()
         .filter(|line| line.contains("operatorcontexts"))
         .count();
     assert_eq!(asked, 0, "{calls:?}");
-    // and another context is none of its business, but its own is
+    // and another context changes nothing, but its own does
     whole.server.create(context("second", bench::OTHER));
     whole.pass(Duration::from_secs(5)).await;
     assert!(whole.server.get("HTTPRoute", "shop", "r").is_some());

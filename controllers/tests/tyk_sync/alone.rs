@@ -1,4 +1,4 @@
-//! One document about which calls fail while Tyk answers everything else: its route's trouble and nobody else's.
+//! One document about which calls fail while Tyk answers everything else: its route's trouble alone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -61,7 +61,7 @@ async fn one_document_that_cannot_be_asked_for_breaks_nobody_elses_changes() {
                 assert_ne!(class(&a), TykErrorClass::Refused);
             }
             stage.clean(job("b", vec![version(2, "/b", 9)])).await;
-            // then nobody is told that the connection was down, and when it passes, the document stands
+            // then no route hears of a connection that is down, and when the fault ends, the document is served
             assert!(stage.told().is_empty(), "{mode:?} {what}: {:?}", stage.told());
             stage.tyk().clear_faults();
             let end = Instant::now() + Duration::from_secs(20);

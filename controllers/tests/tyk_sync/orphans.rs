@@ -448,7 +448,7 @@ async fn an_id_of_another_route_is_not_known_as_ones_own() {
         let known = next.actors.known(&key("b"));
         assert!(
             known.iter().all(|(_, ids)| ids.is_empty()),
-            "{mode:?}: b is said to have {known:?}"
+            "{mode:?}: b is known to have {known:?}"
         );
         assert_eq!(next.actors.known(&key("a"))[0].1, [id(1)].into());
     }
@@ -490,7 +490,7 @@ async fn a_removal_that_is_answered_late_does_not_forget_what_another_route_has_
             next.clean(trusted("a", vec![api(1, "/a")])).await;
         });
         assert_eq!(done.remaining.len(), 1, "{mode:?}: {done:?}");
-        // then it is known as `a`'s, and as nobody else's
+        // then it is known as `a`'s, and not as `b`'s
         assert_eq!(next.actors.known(&key("a"))[0].1, [id(1)].into(), "{mode:?}");
         assert!(next.actors.known(&key("b")).is_empty(), "{mode:?}");
     }
@@ -517,7 +517,7 @@ async fn a_removal_that_fails_after_its_owner_was_seen_is_remembered_as_the_rout
     }
 }
 
-/// No class of ours leads anywhere.
+/// No GatewayClass leads anywhere.
 struct Astray(Arc<There>);
 
 impl Routes for Astray {
@@ -535,7 +535,7 @@ impl Routes for Astray {
 #[tokio::test]
 async fn a_tyk_that_only_an_annotation_leads_to_is_not_swept() {
     for mode in BOTH {
-        // given a "Tyk" of somebody's own, with documents in the name of routes that are there and that are not
+        // given a "Tyk" of a tenant, with documents in the name of routes that exist and that do not
         let evil = Stage::new(mode).await;
         evil.tyk().create(signed(7, "/x", &owner("a")));
         evil.tyk().create(signed(8, "/y", &owner("gone")));
@@ -547,7 +547,7 @@ async fn a_tyk_that_only_an_annotation_leads_to_is_not_swept() {
         next.submit(removal("b", &[9])).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         calm(&next).await;
-        // then nobody believes what it shows
+        // then its documents are not believed
         assert_eq!(
             next.actors.known(&key("a")),
             vec![],

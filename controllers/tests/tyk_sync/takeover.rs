@@ -1,5 +1,5 @@
 //! Documents that were there before the process that looks at them: edited while no process ran, not shown by a gateway
-//! that is starting, put there by somebody else.
+//! that is starting, put there by another client.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +39,7 @@ fn guarded(n: u32) -> Api {
     api
 }
 
-/// Hands the job in until nobody is told of it any more; whether anything was mended.
+/// Hands the job in as often as its route is notified; returns whether anything was mended.
 async fn taken_over(next: &Stage, job: impl Fn() -> Job) -> bool {
     let mut mended = !next.clean(job()).await.mended.is_empty();
     let mut heard = 0;
@@ -84,7 +84,7 @@ async fn what_was_switched_off_while_nobody_ran_is_switched_on_again_and_told() 
                     false => job("a", vec![guarded(1)]),
                 };
                 let mended = taken_over(&next, handed).await;
-                // then it is as it was, and that is told
+                // then it is as it was, and the job says so
                 assert!(mended, "{mode:?} {number} {is_trusted}: {:#?}", next.log());
                 assert_eq!(stage.tyk().loaded(), before, "{mode:?} {number} {is_trusted}");
             }
@@ -301,14 +301,14 @@ async fn a_gateway_that_takes_minutes_to_load_is_waited_for_and_one_that_lost_al
         let job = job(&format!("r{n}"), vec![api(n, &format!("/{n}"))]);
         assert!(actors.submit(&connection, job).await.is_clean());
     }
-    // when it starts anew and loads for ten minutes, nobody is told
+    // when it starts anew and loads for ten minutes, no route is notified
     tyk.starts(true);
     sleep(Duration::from_secs(600)).await;
     assert_eq!(told.lock().unwrap().len(), 0);
     tyk.starts(false);
     sleep(Duration::from_secs(600)).await;
     assert_eq!(told.lock().unwrap().len(), 0);
-    // when it has lost everything and says that it is ready, all are told within a minute
+    // when it has lost everything and says that it is ready, all routes are notified within a minute
     tyk.files.lock().unwrap().clear();
     sleep(Duration::from_secs(60)).await;
     assert_eq!(told.lock().unwrap().len(), 30);

@@ -60,11 +60,11 @@ pub trait Record: Send + Sync + 'static {
     async fn places(&self, context: &Key) -> Result<BTreeSet<String>, String>;
 
     /// Takes down what a context leads to, before a route names it. A record that cannot be written costs only that the
-    /// context is not followed once no class names it: nobody waits for it.
+    /// context is not followed once no class names it, so that a failure is logged and holds nothing up.
     async fn add(&self, connection: &Connection);
 }
 
-/// A Tyk by URL, organisation and kind. Nobody can make up another address with the same digest.
+/// Digest of a Tyk's URL, organisation and kind: all of SHA-256, so that no second address with it can be made up.
 pub fn whole(connection: &Connection) -> String {
     let (url, org) = connection.tyk();
     let mode = match connection.mode {
@@ -109,7 +109,7 @@ impl Astray {
         }
     }
 
-    /// For whoever may see all objects.
+    /// For an administrator.
     pub fn detailed(self) -> TykError {
         let none = |why: &str| TykError::new(TykErrorClass::NoConnection, why);
         match self {
@@ -292,7 +292,7 @@ impl Record for KubeRecord {
             }
             let mut places = known.places.clone();
             if places.values().map(BTreeSet::len).sum::<usize>() >= MOST {
-                warn!(record = %self.key, "the record of OperatorContexts is full: take out of it those that are of no use any more");
+                warn!(record = %self.key, "the record of OperatorContexts is full: delete the lines of those that are out of use");
                 known.failed = Some((Instant::now(), format!("ConfigMap {} is full", self.key)));
                 return;
             }
@@ -301,7 +301,7 @@ impl Record for KubeRecord {
                 return;
             };
             match classify(&error).0 {
-                // Somebody else has written it, or taken it away.
+                // Another client has written or deleted it.
                 ErrorClass::Conflict | ErrorClass::NotFound => known.read = None,
                 _ => {
                     let why = self.failed(&mut known, &error);
@@ -313,7 +313,7 @@ impl Record for KubeRecord {
     }
 }
 
-/// Reads the lines of a record; what is none is passed over.
+/// Reads the lines of a record and skips all others.
 fn parse(text: &str) -> Places {
     let mut places = Places::new();
     for line in text.lines() {

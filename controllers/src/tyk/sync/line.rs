@@ -1,5 +1,5 @@
 //! One client as a batch uses it: the fence before everything, one more connection when the credential is refused, and
-//! nothing more is asked once it is clear that nobody answers. A call about one document that fails is that document's
+//! nothing more is asked once it is clear that Tyk does not answer. A call about one document that fails is that document's
 //! failure as long as Tyk answers a question about another id.
 
 use std::{

@@ -147,7 +147,7 @@ pub trait Routes: Send + Sync + 'static {
     /// Whether there is an HTTPRoute of this name, whosever it is; `None` while not all of them are known.
     fn exists(&self, route: &Key) -> Option<bool>;
 
-    /// Whether a GatewayClass of this installation leads to this Tyk now. Another Tyk is not swept, and no route is told of
+    /// Whether a GatewayClass of this installation leads to this Tyk now. Another Tyk is not swept, and no route learns of
     /// its documents: its context may have come out of an annotation.
     fn leads_to(&self, connection: &Connection) -> bool;
 }

@@ -25,6 +25,8 @@ use crate::{
         CONTROLLER_NAME,
         client::http::{Limits, Pools},
         controllers::{Reach, reach},
+        httproute::places::{InMemory, KubeRecord, Record, record_name},
+        objects::Key,
     },
 };
 
@@ -90,6 +92,11 @@ pub struct CleanupArgs {
     /// Where the operator runs.
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+
+    /// With --tyk: name of the operator's installation. With --namespace, OperatorContexts that its GatewayClasses named
+    /// earlier are found in the ConfigMap NAME-tyk-places there.
+    #[arg(long, env = "INSTANCE", value_name = "NAME", default_value = "routewright")]
+    pub instance: String,
 }
 
 impl CleanupArgs {
@@ -269,9 +276,17 @@ async fn way(args: &CleanupArgs, client: &Client) -> Result<tyk::Way, Failure> {
         Arc::new(|_| {}),
         TykMeter::default(),
     );
+    let record: Arc<dyn Record> = match &args.namespace {
+        Some(namespace) => {
+            let key = Key::new(namespace, record_name(&args.instance));
+            Arc::new(KubeRecord::new(client.clone(), key))
+        }
+        None => Arc::new(InMemory::default()),
+    };
     Ok(tyk::Way {
         sync,
         contexts,
+        record,
         cluster,
         limit: Duration::from_secs(args.tyk_timeout),
     })

@@ -21,7 +21,7 @@ use crate::app::{self, App, METRICS_PREFIX, Options};
 use crate::exposure::tenancy::{self, Guards};
 use crate::garage::admin::AdminHttp;
 use crate::telemetry::traces::{Traces, environment};
-use crate::tyk::{self, controllers};
+use crate::tyk::{self, controllers, objects::Key};
 
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
@@ -230,6 +230,10 @@ impl RunArgs {
                 cluster_domain: self.cluster_domain.clone(),
             },
             cluster: cluster.map(str::to_owned),
+            record: Some(Key::new(
+                &self.pod_namespace,
+                tyk::httproute::places::record_name(&self.instance),
+            )),
         })
     }
 

@@ -30,7 +30,13 @@ use super::{
     definition::{self, DefinitionPlanner},
     gateway::{self, GatewayPlanner},
     gatewayclass::{self, ClassPlanner, InUse},
-    httproute::{Drive, Known, RoutePlanner, contexts::KubeContexts, names, planner},
+    httproute::{
+        Drive, Known, RoutePlanner,
+        contexts::KubeContexts,
+        names,
+        places::{InMemory, KubeRecord, Record},
+        planner,
+    },
     objects::Key,
     sync::{self, Actors, Contexts, Drifted, Syncing},
     world::{
@@ -66,6 +72,8 @@ pub struct Options {
     pub settings: Settings,
     /// `--tyk-cluster-id`
     pub cluster: Option<String>,
+    /// The ConfigMap that records where OperatorContexts led; `None`: it is known as long as the process runs.
+    pub record: Option<Key>,
 }
 
 /// Kinds whose presence decides when these controllers run. None, and so no request, while the flags are off.
@@ -270,15 +278,36 @@ fn routes(
         planner::CONTRACT.manager,
         ground.pod.clone(),
     );
-    let drive = Arc::new(Drive::new(sync, contexts, Arc::clone(&known), Arc::new(events)));
+    let record: Arc<dyn Record> = match &options.record {
+        Some(key) => Arc::new(KubeRecord::new(ground.client.clone(), key.clone())),
+        None => Arc::new(InMemory::default()),
+    };
+    let (known_too, events) = (Arc::clone(&known), Arc::new(events));
+    let drive = Arc::new(Drive::new(sync, contexts, record, known_too, events));
     // What waits for a way to Tyk waits for one of these.
     let (scope, all) = (Scope::All, Selector::default());
     let contexts = ground.hub.typed::<WatchedContext>(&scope, &all);
     let secrets = ground.hub.metadata_as::<WatchedSecret>(&scope, &all);
     running._listening.extend([
-        contexts.listen(wake_blocked(&drive, &triggers)),
-        secrets.listen(wake_blocked(&drive, &triggers)),
+        contexts.listen(wake_blocked(
+            &drive,
+            &triggers,
+            |drive, context: &WatchedContext| drive.blocked_by_context(&context.key()),
+        )),
+        secrets.listen(wake_blocked(
+            &drive,
+            &triggers,
+            |drive, secret: &WatchedSecret| drive.blocked_by_secret(&secret.key()),
+        )),
     ]);
+    let (blocked, wake) = (Arc::clone(&drive), triggers.clone());
+    world.listen(Box::new(move |changes| {
+        if !changes.classes.is_empty() {
+            for route in blocked.blocked() {
+                wake.push_name(Some(&route.namespace), &route.name);
+            }
+        }
+    }));
     let external = External {
         effects: Arc::clone(&drive),
         finalizer: names::finalizer(&options.settings.controller_name).into(),
@@ -319,12 +348,16 @@ fn routes(
         .add(unit.features(&[FEATURE]).requires(&REQUIRED));
 }
 
-/// Wakes the routes that wait for a way to Tyk.
-fn wake_blocked<K: Cached>(drive: &Arc<Drive>, triggers: &Triggers<WatchedRoute>) -> Listener<K> {
+/// Wakes the routes that wait for a way to Tyk that an object is a part of.
+fn wake_blocked<K: Cached>(
+    drive: &Arc<Drive>,
+    triggers: &Triggers<WatchedRoute>,
+    waiting: fn(&Drive, &K) -> std::collections::BTreeSet<Key>,
+) -> Listener<K> {
     let (drive, triggers) = (Arc::clone(drive), triggers.clone());
     Box::new(move |change| {
-        if let Change::Applied { .. } = change {
-            for route in drive.blocked() {
+        if let Change::Applied { new, .. } = change {
+            for route in waiting(&drive, new) {
                 triggers.push_name(Some(&route.namespace), &route.name);
             }
         }

@@ -20,9 +20,10 @@ use routewright::{
         httproute::{
             memory::Place,
             names::{ANNOTATION, FINALIZER},
+            places::{Record, whole},
         },
         objects::{Fingerprint, Key},
-        sync::{Contexts, Done, Job, Syncing, Trouble},
+        sync::{Contexts, Done, Job, Secrets, Syncing, Trouble},
         verdict::{Connection, Mode},
     },
 };
@@ -75,7 +76,7 @@ fn connection(context: &Key) -> Connection {
 
 #[async_trait]
 impl Contexts for Tyk {
-    async fn connection(&self, context: &Key) -> Result<Arc<Connection>, TykError> {
+    async fn connection(&self, context: &Key, _: Secrets) -> Result<Arc<Connection>, TykError> {
         match self.contexts.contains(&context.to_string()) {
             true => Ok(Arc::new(connection(context))),
             false => Err(TykError::new(
@@ -84,6 +85,18 @@ impl Contexts for Tyk {
             )),
         }
     }
+}
+
+/// GatewayClasses have named all contexts but `tyk/strange`.
+#[async_trait]
+impl Record for Tyk {
+    async fn places(&self, context: &Key) -> Result<BTreeSet<String>, String> {
+        Ok(match context.name.as_str() {
+            "strange" => BTreeSet::new(),
+            _ => BTreeSet::from([whole(&connection(context))]),
+        })
+    }
+    async fn add(&self, _: &Connection) {}
 }
 
 #[async_trait]
@@ -120,6 +133,7 @@ fn way(tyk: &Arc<Tyk>) -> Way {
     Way {
         sync: Arc::<Tyk>::clone(tyk),
         contexts: Arc::<Tyk>::clone(tyk),
+        record: Arc::<Tyk>::clone(tyk),
         cluster: "here".to_owned(),
         limit: Duration::from_secs(30),
     }
@@ -402,6 +416,37 @@ async fn what_cannot_be_deleted_is_told_and_holds_nothing_up() {
             .get(ANNOTATION)
             .is_none()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_context_that_only_an_annotation_names_is_not_followed() {
+    // Given a route that names a context which no class names, and none ever did
+    let server = server();
+    let tyk = Tyk::new(&["tyk/strange"], &[(A, "web/one")]);
+    let strange = memory(&[A]).replace("tyk/edge", "tyk/strange");
+    route(&server, "one", &[FINALIZER], &strange, &[]);
+    // When it runs, then Tyk is not asked, the report names it, and the route is free
+    let report = run(&server, &tyk).await;
+    assert_eq!(
+        (report.left.len(), report.routes, tyk.jobs.lock().unwrap().len()),
+        (1, 1, 0)
+    );
+    assert!(
+        report.left[0].why.contains("no GatewayClass"),
+        "{:?}",
+        report.left
+    );
+    // When a class of the operator names it, then the API goes; a class of another one leads nowhere
+    for (controller, left) in [("example.org/other", 1), (CONTROLLER, 0)] {
+        server.create(json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": controller.replace('/', "-")},
+            "spec": {"controllerName": controller, "parametersRef":
+                {"group": "tyk.tyk.io", "kind": "OperatorContext", "namespace": "tyk", "name": "strange"}},
+        }));
+        let report = run(&server, &tyk).await;
+        assert_eq!((report.left.len(), tyk.ids().len()), (left, left), "{controller}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

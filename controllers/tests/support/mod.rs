@@ -33,7 +33,7 @@ use routewright::{
         client::{TykError, TykErrorClass},
         controllers::Reach,
         objects::Key,
-        sync::{Contexts, Done, Job, Syncing},
+        sync::{Contexts, Done, Job, Secrets, Syncing},
         verdict::Connection,
     },
 };
@@ -183,7 +183,7 @@ impl Syncing for Willing {
 
 #[async_trait::async_trait]
 impl Contexts for Willing {
-    async fn connection(&self, _: &Key) -> Result<Arc<Connection>, TykError> {
+    async fn connection(&self, _: &Key, _: Secrets) -> Result<Arc<Connection>, TykError> {
         Err(TykError::new(
             TykErrorClass::NoConnection,
             "there is no Tyk in these stories",

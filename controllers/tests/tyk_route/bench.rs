@@ -21,6 +21,7 @@ use routewright::tyk::{
     httproute::{
         Drive, RoutePlanner,
         names::{self, ANNOTATION, FINALIZER},
+        places::InMemory,
         planner::{CONTRACT, Known},
     },
     objects::{Event, Fingerprint, Key, Object},
@@ -72,6 +73,8 @@ pub(crate) struct Bench {
     pub(crate) server: ApiServer,
     pub(crate) tyk: Tyks,
     pub(crate) ways: Ways,
+    /// Where contexts led while a class named them; outlives a process.
+    pub(crate) record: InMemory,
     settings: Settings,
     place: Where,
     world: World,
@@ -100,12 +103,14 @@ impl Bench {
         let settings = Settings::default();
         let world = World::still(settings.clone(), "cluster-1", []);
         let (tyk, ways) = (place.start(URL).await, Ways::default());
-        let process = process(&server, &settings, &world, &tyk, &ways);
+        let record = InMemory::default();
+        let process = process(&server, &settings, &world, &tyk, (&ways, &record));
         let mark = server.mark();
         Self {
             server,
             tyk,
             ways,
+            record,
             settings,
             place: place.clone(),
             world,
@@ -149,7 +154,8 @@ impl Bench {
         self.tyk.revive();
         self.world = World::still(self.settings.clone(), "cluster-1", []);
         self.told.lock().unwrap().clear();
-        self.process = process(&self.server, &self.settings, &self.world, &self.tyk, &self.ways);
+        let ways = (&self.ways, &self.record);
+        self.process = process(&self.server, &self.settings, &self.world, &self.tyk, ways);
     }
 
     /// From here on it is the process of another installation, beside the same Tyks.
@@ -159,7 +165,7 @@ impl Bench {
     }
 
     /// The world hears what the server holds.
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         let mut told = self.told.lock().unwrap();
         let mut there = BTreeSet::new();
         let mut events = Vec::new();
@@ -339,7 +345,14 @@ impl Bench {
         }
     }
 
+    /// The places and ids in the annotation.
     pub(crate) fn annotation(&self) -> Option<String> {
+        let text = self.whole_annotation()?;
+        Some(text.split(";#").next().unwrap_or_default().to_owned())
+    }
+
+    /// The annotation with the digest of the documents behind it.
+    pub(crate) fn whole_annotation(&self) -> Option<String> {
         let route = self.route()?;
         route["metadata"]["annotations"][ANNOTATION]
             .as_str()
@@ -372,7 +385,13 @@ impl Bench {
     }
 }
 
-fn process(server: &ApiServer, settings: &Settings, world: &World, tyk: &Tyks, ways: &Ways) -> Process {
+fn process(
+    server: &ApiServer,
+    settings: &Settings,
+    world: &World,
+    tyk: &Tyks,
+    (ways, record): (&Ways, &InMemory),
+) -> Process {
     let client = server.client_as(OPERATOR);
     let metrics = Metrics::default();
     let known: Arc<dyn Known> = Arc::new(world.clone());
@@ -380,6 +399,7 @@ fn process(server: &ApiServer, settings: &Settings, world: &World, tyk: &Tyks, w
     let drive = Arc::new(Drive::new(
         tyk.actors(client.clone()),
         Arc::new(ways.clone()),
+        Arc::new(record.clone()),
         Arc::clone(&known),
         Arc::new(events),
     ));

@@ -28,11 +28,12 @@ async fn a_finalizer_and_a_memory_come_before_the_first_write_and_status_after_t
 #[tokio::test(start_paused = true)]
 async fn the_apis_of_a_route_are_updated_when_the_route_changes() {
     let mut bench = Bench::with([route(&["/a", "/b"])]).await;
-    // when a backend changes, then that API is written and no other, and nothing new is remembered
+    // when a backend changes, then that API is written and no other, and the digest of what stands is another one
     bench.edit(json!({"spec": {"rules": [rule("/a"), {
         "matches": [{"path": {"type": "PathPrefix", "value": "/b"}}],
         "backendRefs": [{"name": "api", "port": 80}]}]}}));
-    assert_eq!(bench.settle().await, [STATUS]);
+    assert_eq!(bench.settle().await, [METADATA, STATUS]);
+    assert_eq!(bench.annotation(), bench.remembers(&["/a", "/b"]));
     assert_eq!(bench.tyk.writes(), [format!("POST {}", id("/b"))]);
     // when a path is exchanged for another
     bench.edit(paths(&["/a", "/c"]));

@@ -18,6 +18,7 @@ mod tyk_gateway;
 mod tyk_objects;
 
 mod bench;
+mod claims;
 mod coexistence;
 mod crash;
 mod deletion;

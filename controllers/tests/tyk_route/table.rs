@@ -20,7 +20,7 @@ everywhere!(
     a_reference_that_does_not_resolve_answers_500_by_the_unresolved_backend,
 );
 
-fn definition(document: Value) -> [Value; 2] {
+pub(super) fn definition(document: Value) -> [Value; 2] {
     [
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": "doc"},
                "data": {"oas.json": document.to_string()}}),
@@ -31,7 +31,7 @@ fn definition(document: Value) -> [Value; 2] {
     ]
 }
 
-fn oas() -> Value {
+pub(super) fn oas() -> Value {
     json!({"openapi": "3.0.3", "info": {"title": "auth", "version": "1"}, "paths": {},
            "x-tyk-api-gateway": {"info": {"name": "auth", "state": {"active": true}},
                                  "server": {"authentication": {"enabled": true}}}})

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use routewright::tyk::{
     client::{TykError, TykErrorClass},
     objects::Key,
-    sync::{Contexts, Done, Job, Syncing, Trouble},
+    sync::{Contexts, Done, Job, Secrets, Syncing, Trouble},
     translate::{Owner, certificate_id, stamp, stamp::HASH},
     verdict::Connection,
 };
@@ -314,7 +314,7 @@ pub(crate) struct Ways(pub(crate) Arc<Mutex<BTreeMap<Key, Arc<Connection>>>>);
 
 #[async_trait]
 impl Contexts for Ways {
-    async fn connection(&self, context: &Key) -> Result<Arc<Connection>, TykError> {
+    async fn connection(&self, context: &Key, _: Secrets) -> Result<Arc<Connection>, TykError> {
         self.0.lock().unwrap().get(context).cloned().ok_or_else(|| {
             TykError::new(
                 TykErrorClass::NoConnection,

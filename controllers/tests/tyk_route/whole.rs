@@ -249,6 +249,33 @@ async fn a_way_to_tyk_that_comes_back_wakes_whoever_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn secrets_that_a_blocked_route_does_not_wait_for_wake_nobody() {
+    let mut whole = Whole::begin([route(&["/a"])]).await;
+    whole.server.delete("OperatorContext", "tyk", "main");
+    whole.server.delete("HTTPRoute", "shop", "r");
+    whole.pass(Duration::from_secs(1_500)).await;
+    assert_eq!(whole.events("CleanupBlocked"), 1);
+    // when Secrets come and change that have nothing to do with it
+    for n in 0..20 {
+        whole.server.create(secret(&format!("other-{n}")));
+    }
+    let calls = support::lines(&whole.pass(Duration::from_secs(5)).await);
+    // then no request asks where its context leads
+    let asked = calls
+        .iter()
+        .filter(|line| line.contains("operatorcontexts"))
+        .count();
+    assert_eq!(asked, 0, "{calls:?}");
+    // and another context changes nothing, but its own does
+    whole.server.create(context("second", bench::OTHER));
+    whole.pass(Duration::from_secs(5)).await;
+    assert!(whole.server.get("HTTPRoute", "shop", "r").is_some());
+    whole.server.create(context("main", URL));
+    whole.pass(Duration::from_secs(5)).await;
+    assert!(whole.server.get("HTTPRoute", "shop", "r").is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_credential_that_is_replaced_wakes_a_route_that_it_kept_from_going() {
     let mut whole = Whole::begin([route(&["/a"])]).await;
     whole.tyk.breaks(Some(TykErrorClass::Denied));

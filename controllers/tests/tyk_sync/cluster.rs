@@ -17,7 +17,7 @@ use routewright::{
         },
         httproute::contexts::KubeContexts,
         objects::{Fingerprint, Key, core::Certificate},
-        sync::{Connector as _, Contexts as _},
+        sync::{Connector as _, Contexts as _, Secrets},
         verdict::{CertificateUse, Connection, Mode},
     },
 };
@@ -82,7 +82,9 @@ impl Cluster {
 
     async fn way(&self) -> Result<Arc<Connection>, TykError> {
         let contexts = KubeContexts(self.server.client_as("operator"));
-        contexts.connection(&Key::new("tyk", "main")).await
+        contexts
+            .connection(&Key::new("tyk", "main"), Secrets::Anywhere)
+            .await
     }
 
     /// Asks Tyk for something as the context says today.
@@ -124,6 +126,31 @@ async fn a_context_and_its_secret_lead_to_tyk() {
             "env": {"url": cluster.tyk.url(), "org": "org1", "auth": SECRET}}}));
         cluster.ask(None).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_secret_of_another_namespace_is_read_only_for_a_context_that_a_class_names() {
+    let cluster = Cluster::new(Mode::OpenSource).await;
+    let contexts = KubeContexts(cluster.server.client_as("operator"));
+    let main = Key::new("tyk", "main");
+    let own = contexts.connection(&main, Secrets::OwnNamespace).await.unwrap();
+    assert_eq!(own, cluster.way().await.unwrap());
+    // when it names the same Secret in another namespace
+    cluster.server.namespace("far");
+    cluster.server.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "far", "name": "credential"},
+        "data": {"TYK_AUTH": bytes(SECRET)},
+    }));
+    cluster.context(json!({"spec": {"secretRef": {"name": "credential", "namespace": "far"}}}));
+    assert!(contexts.connection(&main, Secrets::Anywhere).await.is_ok());
+    let mark = cluster.server.mark();
+    let error = contexts
+        .connection(&main, Secrets::OwnNamespace)
+        .await
+        .unwrap_err();
+    assert_eq!(error.class, TykErrorClass::NoConnection);
+    let calls = cluster.server.calls_since(mark);
+    assert!(calls.iter().all(|call| call.resource != "secrets"), "{calls:?}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
     clippy::print_stdout
 )]
 
+mod alone;
 mod between;
 mod certificates;
 mod cluster;
@@ -20,6 +21,7 @@ mod panics;
 mod patience;
 mod real;
 mod stage;
+mod takeover;
 #[path = "../support/tls.rs"]
 mod tls;
 #[path = "../support/tyk_gateway.rs"]

@@ -10,9 +10,9 @@ use routewright::{
     telemetry::tyk::TykMeter,
     tyk::{
         objects::Key,
-        sync::{Routes, Settings, Syncing as _},
+        sync::{Routes, Settings, Syncing as _, Trouble},
         translate::{Owner, stamp},
-        verdict::Mode,
+        verdict::{Connection, Mode},
     },
 };
 use routewright_tyk_double::{Fault, Side};
@@ -36,6 +36,9 @@ impl Routes for There {
     }
     fn exists(&self, route: &Key) -> Option<bool> {
         Some(self.0.lock().unwrap().as_ref()?.contains(route))
+    }
+    fn leads_to(&self, _: &Connection) -> bool {
+        true
     }
 }
 
@@ -423,5 +426,134 @@ async fn each_one_is_counted_and_logged_once() {
         r#"op_tyk_changes_total{mode="ce",change="removed"} 3"#,
     ] {
         assert!(text.contains(line), "{text}");
+    }
+}
+
+/// A new process, in which route `b` names an id of route `a` to be removed before anybody spoke of `a`.
+async fn copied_annotation(mode: Mode) -> Stage {
+    let stage = Stage::new(mode).await;
+    stage.clean(job("a", vec![api(1, "/a")])).await;
+    let next = stage.again();
+    let done = next.submit(removal("b", &[1])).await;
+    let foreign = matches!(done.remaining.get(&id(1)), Some(Trouble::Foreign { .. }));
+    assert!(foreign, "{done:?}");
+    next.clean(trusted("a", vec![api(1, "/a")])).await;
+    next
+}
+
+#[tokio::test]
+async fn an_id_of_another_route_is_not_known_as_ones_own() {
+    for mode in BOTH {
+        let next = copied_annotation(mode).await;
+        let known = next.actors.known(&key("b"));
+        assert!(
+            known.iter().all(|(_, ids)| ids.is_empty()),
+            "{mode:?}: b is known to have {known:?}"
+        );
+        assert_eq!(next.actors.known(&key("a"))[0].1, [id(1)].into());
+    }
+}
+
+#[tokio::test]
+async fn a_route_that_goes_leaves_another_route_its_apis_whatever_it_named() {
+    for mode in BOTH {
+        let next = copied_annotation(mode).await;
+        next.actors.forget(&key("b"));
+        // (as long as an orphan may wait for its route, and a little more)
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        calm(&next).await;
+        assert!(
+            next.tyk().loaded().contains_key(&id(1)),
+            "{mode:?}: {:#?}",
+            next.log()
+        );
+        // and the other one's is looked at as before
+        assert_eq!(next.actors.known(&key("a"))[0].1, [id(1)].into());
+    }
+}
+
+#[tokio::test]
+async fn a_removal_that_is_answered_late_does_not_forget_what_another_route_has_by_then() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        stage.clean(job("a", vec![api(1, "/a")])).await;
+        let next = stage.again();
+        // given a removal in the name of `b` that is under way while `a` is spoken of
+        let apis = match mode {
+            Mode::OpenSource => "/tyk/apis/oas",
+            Mode::Dashboard => "/api/apis/oas",
+        };
+        let slow = Fault::on("GET", &format!("{apis}/{}", id(1))).slow(Duration::from_millis(150));
+        stage.tyk().inject(slow);
+        let (done, ()) = tokio::join!(next.submit(removal("b", &[1])), async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            next.clean(trusted("a", vec![api(1, "/a")])).await;
+        });
+        assert_eq!(done.remaining.len(), 1, "{mode:?}: {done:?}");
+        // then it is known as `a`'s, and not as `b`'s
+        assert_eq!(next.actors.known(&key("a"))[0].1, [id(1)].into(), "{mode:?}");
+        assert!(next.actors.known(&key("b")).is_empty(), "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_removal_that_fails_after_its_owner_was_seen_is_remembered_as_the_routes_own() {
+    for mode in BOTH {
+        let stage = Stage::new(mode).await;
+        stage.clean(job("a", vec![api(1, "/a")])).await;
+        // given a new process whose removal Tyk does not carry out
+        let next = stage.again();
+        stage
+            .tyk()
+            .inject(Fault::on("DELETE", "/").status(400, "not now").always());
+        let done = next.submit(removal("a", &[1])).await;
+        assert_eq!(done.remaining.len(), 1, "{mode:?}: {done:?}");
+        assert_eq!(next.actors.known(&key("a"))[0].1, [id(1)].into(), "{mode:?}");
+        // then the API goes with its route
+        stage.tyk().clear_faults();
+        next.actors.forget(&key("a"));
+        next.eventually("it goes", || stage.tyk().loaded().is_empty())
+            .await;
+    }
+}
+
+/// No GatewayClass leads anywhere.
+struct Astray(Arc<There>);
+
+impl Routes for Astray {
+    fn installation(&self) -> Option<(String, String)> {
+        self.0.installation()
+    }
+    fn exists(&self, route: &Key) -> Option<bool> {
+        self.0.exists(route)
+    }
+    fn leads_to(&self, _: &Connection) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn a_tyk_that_only_an_annotation_leads_to_is_not_swept() {
+    for mode in BOTH {
+        // given a "Tyk" of a tenant, with documents in the name of routes that exist and that do not
+        let evil = Stage::new(mode).await;
+        evil.tyk().create(signed(7, "/x", &owner("a")));
+        evil.tyk().create(signed(8, "/y", &owner("gone")));
+        let next = Stage::process(Arc::clone(&evil.tyk), mode, soon());
+        let there = Arc::new(There::default());
+        there.say(Some(&["a", "b"]));
+        next.actors.ask(Arc::new(Astray(there)));
+        // when the annotation of route `b` leads there
+        next.submit(removal("b", &[9])).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        calm(&next).await;
+        // then its documents are not believed
+        assert_eq!(
+            next.actors.known(&key("a")),
+            vec![],
+            "{mode:?}; told: {:?}",
+            next.told()
+        );
+        assert_eq!((lists(&next), evil.tyk().loaded().len()), (0, 2), "{mode:?}");
     }
 }

@@ -10,7 +10,10 @@ use tokio::time::Instant;
 use super::tyk::{Left, Way};
 use crate::tyk::{
     client::{TykError, TykErrorClass},
-    httproute::memory::{Memory, Place},
+    httproute::{
+        memory::{Memory, Place},
+        places::{Astray, lead},
+    },
     objects::Key,
     sync::{Done, Job, Trouble},
     translate::Owner,
@@ -40,14 +43,17 @@ pub(super) struct Answer {
 /// The ways to Tyk of one pass. One that leads nowhere is not tried again for the next route.
 pub(super) struct Roads<'a> {
     way: &'a Way,
+    /// Contexts that GatewayClasses of the operator name.
+    named: &'a BTreeSet<Key>,
     end: Instant,
     known: Mutex<BTreeMap<Key, Result<Arc<Connection>, TykError>>>,
 }
 
 impl<'a> Roads<'a> {
-    pub(super) fn new(way: &'a Way, end: Instant) -> Self {
+    pub(super) fn new(way: &'a Way, named: &'a BTreeSet<Key>, end: Instant) -> Self {
         Self {
             way,
+            named,
             end,
             known: Mutex::default(),
         }
@@ -66,7 +72,10 @@ impl<'a> Roads<'a> {
         let found = match known {
             Some(found) => found,
             None => {
-                let found = self.way.contexts.connection(&place.context).await;
+                let (way, context) = (self.way, &place.context);
+                let named = self.named.contains(context);
+                let found = lead(&*way.contexts, &*way.record, named, context).await;
+                let found = found.map_err(Astray::detailed);
                 self.remember(&place.context, found.clone());
                 found
             }

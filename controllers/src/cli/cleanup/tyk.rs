@@ -29,7 +29,7 @@ use super::{
 };
 use crate::tyk::{
     definition::owns_accepted,
-    httproute::{memory::Memory, names},
+    httproute::{memory::Memory, names, places::Record},
     objects::{GATEWAY_GROUP, Key, TYK_GROUP},
     sync::{Contexts, Syncing},
     translate::Owner,
@@ -52,6 +52,8 @@ pub struct Way {
     pub sync: Arc<dyn Syncing>,
     /// What a remembered context leads to.
     pub contexts: Arc<dyn Contexts>,
+    /// What contexts led to while a GatewayClass named them.
+    pub record: Arc<dyn Record>,
     /// Tells this cluster's APIs from those of others.
     pub cluster: String,
     /// How long deleting is tried in all. Afterwards the rest is named, and everything else is done.
@@ -253,10 +255,14 @@ impl Cleaner<'_> {
             }));
         })
         .await?;
+        if routes.is_empty() {
+            return Ok(Gone::new());
+        }
+        let named = self.named_contexts().await?;
         let end = Instant::now() + way.limit;
         let mut gone = Gone::new();
         loop {
-            let roads = Roads::new(way, end);
+            let roads = Roads::new(way, &named, end);
             let done: Vec<Vec<Answer>> = stream::iter(&routes)
                 .map(|route| roads.route(route))
                 .buffer_unordered(AT_ONCE)
@@ -288,6 +294,32 @@ impl Cleaner<'_> {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// The OperatorContexts that classes of the operator name. A context that only an annotation names is followed no more
+    /// than by the operator itself.
+    async fn named_contexts(&self) -> Result<BTreeSet<Key>, kube::Error> {
+        let mut named = BTreeSet::new();
+        self.pages(&kind(GATEWAY_GROUP, "v1", "GatewayClass"), async |page| {
+            for class in page {
+                let text = |path: &str| {
+                    class
+                        .data
+                        .pointer(path)
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
+                };
+                let parameters = |field: &str| text(&format!("/spec/parametersRef/{field}")).to_owned();
+                if text("/spec/controllerName") == self.controller
+                    && (parameters("group").as_str(), parameters("kind").as_str())
+                        == (TYK_GROUP, "OperatorContext")
+                {
+                    named.insert(Key::new(parameters("namespace"), parameters("name")));
+                }
+            }
+        })
+        .await?;
+        Ok(named)
     }
 
     /// Frees every HTTPRoute: finalizer, memory of what is gone, own entries of status.

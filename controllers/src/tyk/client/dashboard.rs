@@ -1,6 +1,8 @@
 //! The API of Tyk Dashboard. POST creates, PUT updates, and it tells its gateways by itself. Written to its published
 //! description and to what other clients of it do; no real Dashboard was ever asked.
 
+use std::io::Read;
+
 use async_trait::async_trait;
 use reqwest::{Method, header::AUTHORIZATION};
 use serde::Deserialize;
@@ -227,6 +229,20 @@ struct Definition {
     id: Option<String>,
 }
 
+fn read_list(list: &mut dyn Read) -> Result<Vec<Listed>, serde_json::Error> {
+    let page: Page = serde_json::from_reader(list)?;
+    let ids = page
+        .apis
+        .into_iter()
+        .flatten()
+        .filter_map(|api| api.definition?.id);
+    let listed = |id| Listed {
+        id,
+        signed: Signed::NotShown,
+    };
+    Ok(ids.map(listed).collect())
+}
+
 #[async_trait]
 impl TykApi for Dashboard {
     fn mode(&self) -> Mode {
@@ -241,20 +257,14 @@ impl TykApi for Dashboard {
         // Page -2 is everything. It shows the definitions behind the documents, which have no owner key.
         let mut call = Call::new("list", Method::GET, ALL).query(&[("p", "-2")]);
         (call.long, call.most) = (true, Some(LIST));
+        call.parse = Some(read_list);
         let answer = self.http.call(&call, self.http.deadline()).await?;
         if !answer.ok() {
             return Err(self.http.refused(&call, &answer));
         }
-        let page: Page = serde_json::from_slice(&answer.body)
-            .map_err(|_| self.http.error(Failing, &call, "the answer is no list of APIs"))?;
-        let apis = page.apis.into_iter().flatten();
-        Ok(apis
-            .filter_map(|api| api.definition?.id)
-            .map(|id| Listed {
-                id,
-                signed: Signed::NotShown,
-            })
-            .collect())
+        answer
+            .listed
+            .ok_or_else(|| self.http.error(Failing, &call, "the answer is no list of APIs"))
     }
 
     async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {

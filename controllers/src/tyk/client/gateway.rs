@@ -1,6 +1,8 @@
 //! The API of an open-source gateway. POST creates and replaces; nothing is served, and nothing is shown by GET, before
 //! a reload.
 
+use std::io::Read;
+
 use async_trait::async_trait;
 use reqwest::{Method, header::HeaderName};
 use serde::Deserialize;
@@ -12,7 +14,7 @@ use super::{
         verdict::Mode,
     },
     Bundle, Listed, Signed, StoredCertificate, TykApi, TykError,
-    TykErrorClass::{Failing, Refused},
+    TykErrorClass::{Failing, Refused, Unreachable},
     http::{Access, Answer, Call, Deadline, Http, LIST, MayWrite, Pools},
 };
 use crate::telemetry::tyk::TykMeter;
@@ -150,6 +152,12 @@ impl Shown {
     }
 }
 
+fn read_list(list: &mut dyn Read) -> Result<Vec<Listed>, serde_json::Error> {
+    // Go writes an empty list that was never made as null.
+    let shown: Option<Vec<Shown>> = serde_json::from_reader(list)?;
+    Ok(shown.into_iter().flatten().filter_map(Shown::listed).collect())
+}
+
 #[async_trait]
 impl TykApi for Gateway {
     fn mode(&self) -> Mode {
@@ -171,17 +179,15 @@ impl TykApi for Gateway {
     async fn list(&self) -> Result<Vec<Listed>, TykError> {
         let mut call = Call::new("list", Method::GET, APIS);
         (call.long, call.most) = (true, Some(LIST));
+        call.parse = Some(read_list);
         let answer = self.http.call(&call, self.http.deadline()).await?;
         if !answer.ok() {
             return Err(self.http.refused(&call, &answer));
         }
-        // Go writes an empty list that was never made as null.
-        let shown: Option<Vec<Shown>> = serde_json::from_slice(&answer.body).map_err(|_| {
+        answer.listed.ok_or_else(|| {
             self.http
                 .error(Failing, &call, "the answer is no list of Tyk OAS documents")
-        })?;
-        let shown = shown.into_iter().flatten();
-        Ok(shown.filter_map(Shown::listed).collect())
+        })
     }
 
     async fn put(&self, id: &str, document: &Value, exists: bool) -> Result<(), TykError> {
@@ -212,24 +218,41 @@ impl TykApi for Gateway {
         Err(self.http.refused(&call, &answer))
     }
 
+    /// 503 while it starts. Any other answer says nothing: behind a control port of its own there is no such page.
+    async fn ready(&self) -> bool {
+        let mut call = Call::new("ready", Method::GET, "/ready");
+        (call.repeat, call.answer) = (false, Some(""));
+        let answer = self.http.call(&call, self.http.deadline()).await;
+        !answer.is_ok_and(|answer| answer.status == 503)
+    }
+
     /// First the other nodes are told through Redis, which answers at once, then this one is told and waited for: it
     /// gathers what it is told within its tick of a second, so that it reloads once.
     async fn reload(&self) -> Result<(), TykError> {
-        let until = self.http.deadline();
         let mut group = Call::new("reload_group", Method::GET, "/tyk/reload/group");
         group.writes = true;
-        let answer = self.http.call(&group, until).await?;
+        let answer = self.http.call(&group, self.http.deadline()).await?;
         if !answer.ok() {
             return Err(self.http.refused(&group, &answer));
         }
         let mut call = Call::new("reload", Method::GET, "/tyk/reload/").query(&[("block", "true")]);
         call.writes = true;
         call.long = true;
-        let began = tokio::time::Instant::now();
-        let answer = self.http.call(&call, until).await?;
+        let (began, until) = (tokio::time::Instant::now(), self.http.reload_deadline());
+        let answer = match self.http.call(&call, until).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let over = error.class == Unreachable && tokio::time::Instant::now() >= until;
+                if over {
+                    self.http.reloaded(began.elapsed(), true);
+                }
+                return Err(error);
+            }
+        };
         if !answer.ok() {
             return Err(self.http.refused(&call, &answer));
         }
+        self.http.reloaded(began.elapsed(), false);
         self.http.meter().reloaded(began.elapsed().as_secs_f64());
         Ok(())
     }
@@ -289,8 +312,8 @@ mod tests {
     use serde_json::json;
 
     fn answer(status: u16, body: impl Into<Vec<u8>>) -> Answer {
-        let body = body.into();
-        Answer { status, body }
+        let (body, listed) = (body.into(), None);
+        Answer { status, body, listed }
     }
 
     #[test]

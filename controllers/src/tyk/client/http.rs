@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    io::{BufReader, Cursor, Read},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -19,7 +20,7 @@ use tracing::Instrument as _;
 
 use super::{
     super::verdict::Mode,
-    TykError,
+    Listed, TykError,
     TykErrorClass::{self, Busy, Denied, Failing, Fenced, NoConnection, Refused, Unreachable},
 };
 use crate::telemetry::tyk::TykMeter;
@@ -61,8 +62,12 @@ const PLACES: usize = 64;
 
 /// The longest wait that is asked for and believed, in seconds. Nothing waits longer than its operation anyway.
 const LONGEST: u64 = 86_400;
-/// The largest list that is read, in bytes: ten thousand documents, and only their ids and owners are kept of it.
-pub(super) const LIST: usize = 128 * 1024 * 1024;
+/// The largest list that is read, in bytes. It is read while it comes, and only ids and owners are kept of it.
+pub(super) const LIST: usize = 1024 * 1024 * 1024;
+/// Pieces of a list that wait to be read.
+const PIECES: usize = 4;
+/// The longest time that a reload is waited for.
+const RELOAD: Duration = Duration::from_secs(600);
 
 /// Connections that are kept open to one Tyk while they are not in use. More than there are requests at once (8): a request
 /// that finds none begins a new connection, and a look-up of the host with it, even if another becomes free before that
@@ -80,6 +85,31 @@ pub struct Pools {
     limits: Limits,
     wire: Option<Wire>,
     known: Mutex<HashMap<(String, bool), Client>>,
+    patience: Patience,
+}
+
+/// How long a reload of each Tyk is waited for, by URL: it takes about a millisecond per API that is loaded, and longer on a
+/// slow machine. Kept for the process, since clients are made anew when a credential changes.
+#[derive(Clone, Default)]
+pub(super) struct Patience(Arc<Mutex<HashMap<String, Duration>>>);
+
+impl Patience {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Duration>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, url: &str, limit: Duration) {
+        let mut known = self.known();
+        if known.len() >= PLACES && !known.contains_key(url) {
+            known.clear();
+        }
+        known.insert(url.to_owned(), limit.min(RELOAD));
+    }
+
+    /// The limit, `least` or more.
+    fn limit(&self, url: &str, least: Duration) -> Duration {
+        self.known().get(url).map_or(least, |known| least.max(*known))
+    }
 }
 
 impl fmt::Debug for Pools {
@@ -108,6 +138,7 @@ impl Pools {
             limits,
             wire: None,
             known: Mutex::default(),
+            patience: Patience::default(),
         })
     }
 
@@ -197,6 +228,32 @@ pub(super) struct Call<'a> {
     pub(super) repeat: bool,
     /// A 5xx with this text is an answer, not a failure.
     pub(super) answer: Option<&'static str>,
+    /// Reads a successful answer while it comes, instead of holding all of it.
+    pub(super) parse: Option<Parse>,
+}
+
+/// Reads a list.
+pub(super) type Parse = fn(&mut dyn Read) -> Result<Vec<Listed>, serde_json::Error>;
+
+/// The pieces of an answer, for a reader that blocks.
+struct Pieces {
+    rest: tokio::sync::mpsc::Receiver<Vec<u8>>,
+    now: Cursor<Vec<u8>>,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            let read = self.now.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            match self.rest.blocking_recv() {
+                Some(piece) => self.now = Cursor::new(piece),
+                None => return Ok(0),
+            }
+        }
+    }
 }
 
 impl<'a> Call<'a> {
@@ -212,6 +269,7 @@ impl<'a> Call<'a> {
             most: None,
             repeat: true,
             answer: None,
+            parse: None,
         }
     }
 
@@ -231,6 +289,8 @@ impl<'a> Call<'a> {
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
+    /// Of a call with [`Call::parse`] that succeeded; `None` as well when the answer is no such list.
+    pub(super) listed: Option<Vec<Listed>>,
 }
 
 impl Answer {
@@ -254,6 +314,7 @@ pub(super) struct Http {
     header: (HeaderName, HeaderValue),
     credential: String,
     limits: Limits,
+    patience: Patience,
     may_write: MayWrite,
     meter: TykMeter,
     mode: Mode,
@@ -290,6 +351,7 @@ impl Http {
             header: (header, value),
             credential: credential.to_owned(),
             limits: pools.limits,
+            patience: pools.patience.clone(),
             may_write,
             meter,
             mode,
@@ -299,6 +361,23 @@ impl Http {
 
     pub(super) fn deadline(&self) -> Deadline {
         Instant::now() + self.limits.operation
+    }
+
+    /// When a reload that begins now has to be over.
+    pub(super) fn reload_deadline(&self) -> Deadline {
+        Instant::now() + self.patience.limit(self.base.as_str(), self.limits.operation)
+    }
+
+    /// A reload took so long. `over`: it was not waited for to the end, so that the next one is given more time.
+    pub(super) fn reloaded(&self, took: Duration, over: bool) {
+        let url = self.base.as_str();
+        if over {
+            let limit = self.patience.limit(url, self.limits.operation);
+            self.patience.record(url, limit.saturating_mul(2));
+        } else {
+            // Others load the machine at other times.
+            self.patience.record(url, took.saturating_mul(3));
+        }
     }
 
     pub(super) fn meter(&self) -> &TykMeter {
@@ -401,18 +480,37 @@ impl Http {
             .map_or_else(|| "nowhere".to_owned(), place);
         let most = call.most.unwrap_or(self.limits.body);
         let mut body = Vec::new();
+        let mut reading = call.parse.filter(|_| status.is_success()).map(|parse| {
+            let (pieces, rest) = tokio::sync::mpsc::channel(PIECES);
+            let now = Cursor::default();
+            let mut reader = BufReader::new(Pieces { rest, now });
+            (pieces, tokio::task::spawn_blocking(move || parse(&mut reader)))
+        });
+        let mut length = 0;
         while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
-            if body.len() + chunk.len() > most {
+            length += chunk.len();
+            if length > most {
                 self.meter.request(self.mode, call.verb, status.as_u16());
                 let detail = format!("the answer is over {most} bytes");
                 return Err((self.error(Refused, call, &detail), None));
             }
-            body.extend_from_slice(&chunk);
+            match &reading {
+                // A reader that has found something wrong needs no more.
+                Some((pieces, _)) if pieces.send(chunk.to_vec()).await.is_err() => break,
+                Some(_) => {}
+                None => body.extend_from_slice(&chunk),
+            }
+        }
+        let mut listed = None;
+        if let Some((pieces, read)) = reading.take() {
+            drop(pieces);
+            listed = read.await.ok().and_then(Result::ok);
         }
         self.meter.request(self.mode, call.verb, status.as_u16());
         let answer = Answer {
             status: status.as_u16(),
             body,
+            listed,
         };
         if status.is_redirection() {
             let detail = format!(

@@ -148,6 +148,12 @@ pub trait TykApi: Send + Sync + 'static {
     /// Makes what was written be served, and returns when it is. The Dashboard does so by itself: nothing is called.
     async fn reload(&self) -> Result<(), TykError>;
 
+    /// Whether Tyk has loaded what it has stored, as far as it says so. Asked when it shows nothing under an id: a gateway
+    /// that is starting answers before it has loaded its files.
+    async fn ready(&self) -> bool {
+        true
+    }
+
     /// A certificate of the store; `None` if there is none under this id.
     async fn certificate(&self, id: &str) -> Result<Option<StoredCertificate>, TykError>;
 

@@ -15,7 +15,7 @@ use crate::tyk::{
     client::{TykError, TykErrorClass},
     model::connection_of,
     objects::{Key, OperatorContext, Secret},
-    sync::Contexts,
+    sync::{Contexts, Secrets},
     verdict::Connection,
     world::watched::{WatchedContext, WatchedSecret},
 };
@@ -52,7 +52,7 @@ fn none(why: impl Into<String>) -> TykError {
 
 #[async_trait]
 impl Contexts for KubeContexts {
-    async fn connection(&self, context: &Key) -> Result<Arc<Connection>, TykError> {
+    async fn connection(&self, context: &Key, secrets: Secrets) -> Result<Arc<Connection>, TykError> {
         let found = self
             .get::<WatchedContext>(context)
             .await?
@@ -63,6 +63,12 @@ impl Contexts for KubeContexts {
             None => None,
             Some((name, namespace)) => {
                 let key = Key::new(namespace.as_ref().unwrap_or(&context.namespace), name);
+                if secrets == Secrets::OwnNamespace && key.namespace != context.namespace {
+                    return Err(none(format!(
+                        "OperatorContext {context}: spec.secretRef names another namespace, which is followed only \
+                         while a GatewayClass names the context"
+                    )));
+                }
                 self.get::<WatchedSecret>(&key)
                     .await?
                     .and_then(|secret| Secret::decode(&secret).ok())

@@ -26,6 +26,7 @@ use super::{
     ledger::Ledger,
     memory::{Memory, Place},
     names,
+    places::{Record, lead},
     planner::{Finding, Known, RoutePlanner, Said, Work},
 };
 use crate::{
@@ -47,6 +48,7 @@ const BELIEVED: Duration = Duration::from_secs(2);
 pub struct Drive {
     sync: Arc<dyn Syncing>,
     contexts: Arc<dyn Contexts>,
+    record: Arc<dyn Record>,
     world: Arc<dyn Known>,
     events: Arc<dyn EventSink>,
     state: Mutex<State>,
@@ -66,12 +68,14 @@ impl Drive {
     pub fn new(
         sync: Arc<dyn Syncing>,
         contexts: Arc<dyn Contexts>,
+        record: Arc<dyn Record>,
         world: Arc<dyn Known>,
         events: Arc<dyn EventSink>,
     ) -> Self {
         Self {
             sync,
             contexts,
+            record,
             world,
             events,
             state: Mutex::default(),
@@ -89,14 +93,32 @@ impl Drive {
         self.quiet(route);
     }
 
-    /// Routes that wait until some context leads somewhere: worth a look when a context or a Secret changed.
+    /// Routes that wait until some context leads somewhere: worth a look when a GatewayClass changed.
     pub fn blocked(&self) -> BTreeSet<Key> {
-        let mut state = self.state();
-        if !state.blocked.is_empty() {
-            // Whoever asks knows of a change.
-            state.believed.clear();
+        self.blocked_if(|_| true)
+    }
+
+    /// Routes that wait for this context: worth a look when it changed.
+    pub fn blocked_by_context(&self, context: &Key) -> BTreeSet<Key> {
+        self.blocked_if(|blocked| blocked == context)
+    }
+
+    /// Routes that wait for a context that names this Secret: worth a look when it changed. Secrets change all the time.
+    pub fn blocked_by_secret(&self, secret: &Key) -> BTreeSet<Key> {
+        self.blocked_if(|blocked| self.world.secret_of(blocked).as_ref() == Some(secret))
+    }
+
+    /// Routes that wait for one of the contexts that changed. What was known of these contexts is forgotten.
+    fn blocked_if(&self, changed: impl Fn(&Key) -> bool) -> BTreeSet<Key> {
+        let contexts: Vec<Key> = self.state().blocked.keys().cloned().collect();
+        let changed: BTreeSet<Key> = contexts.into_iter().filter(|context| changed(context)).collect();
+        if changed.is_empty() {
+            return BTreeSet::new();
         }
-        state.blocked.values().flatten().cloned().collect()
+        let mut state = self.state();
+        state.believed.retain(|context, _| !changed.contains(context));
+        let routes = changed.iter().filter_map(|context| state.blocked.get(context));
+        routes.flatten().cloned().collect()
     }
 
     fn quiet(&self, route: &Key) {
@@ -195,7 +217,8 @@ impl Drive {
         unreached
     }
 
-    async fn task(&self, work: &Work, intent: &Intent, task: &Task) -> Done {
+    /// `digest`: of the documents that are wanted.
+    async fn task(&self, work: &Work, intent: &Intent, task: &Task, digest: &str) -> Done {
         let job = Job {
             owner: work.owner.clone(),
             apis: task
@@ -205,8 +228,10 @@ impl Drive {
                 .collect(),
             remove: task.remove.iter().cloned().collect(),
             certificates: task.certificates.iter().cloned().collect(),
-            // Who remembers more than is wanted died between remembering and writing, for all that can be known.
+            // If the annotation lists more ids than are wanted, the process may have ended between recording and writing
+            // them. If its digest is another one, the documents have changed since they were written.
             trusted: work.confirmed
+                && work.digest.as_deref() == Some(digest)
                 && intent.leftovers.is_empty()
                 && task.remove.is_empty()
                 && task
@@ -250,7 +275,9 @@ impl Drive {
         {
             return known.clone();
         }
-        let found = self.contexts.connection(context).await;
+        let named = self.world.names(context);
+        let found = lead(&*self.contexts, &*self.record, named, context).await;
+        let found = found.map_err(|astray| astray.brief(context));
         let mut state = self.state();
         state.believed.retain(|_, (at, _)| at.elapsed() < BELIEVED);
         state
@@ -274,7 +301,7 @@ impl Drive {
                         (context, error.message, passes)
                     })
                     .collect();
-                ledger.blocked(leftover, &asked, &why, &names::annotation(&work.owner.controller));
+                ledger.blocked(leftover, &asked, &why);
             }
             Ok(connection) => {
                 let job = Job {
@@ -284,9 +311,31 @@ impl Drive {
                     certificates: Vec::new(),
                     trusted: false,
                 };
-                let done = self.submit(&connection, job).await;
+                let mut done = self.submit(&connection, job).await;
+                if !self.world.names(&connection.context) {
+                    plain(&mut done);
+                }
                 ledger.leftover(leftover, &asked, &done);
             }
+        }
+    }
+}
+
+/// Replaces the answers of a Tyk in the errors: a Tyk that no GatewayClass leads to may be any server, and its answers do not
+/// belong into the events of a route.
+fn plain(done: &mut Done) {
+    for trouble in done.remaining.values_mut() {
+        if let Trouble::Failed(error) = trouble {
+            tracing::info!(%error, "APIs of an HTTPRoute could not be deleted from a Tyk that no GatewayClass names now");
+            error.message = match error.class {
+                TykErrorClass::Unreachable => "it does not answer",
+                TykErrorClass::Failing | TykErrorClass::Busy => "it answers with an error that may pass",
+                TykErrorClass::Denied => "it does not take the credential",
+                TykErrorClass::Refused => "it refuses the request",
+                TykErrorClass::NoConnection => "no connection can be made",
+                TykErrorClass::Fenced => "this process does not hold the lease",
+            }
+            .to_owned();
         }
     }
 }
@@ -329,12 +378,20 @@ struct Noted<'a> {
     annotation: Cow<'static, str>,
     finalizers: Vec<String>,
     text: Option<String>,
+    /// The digest in the text.
+    digest: Option<String>,
 }
 
 impl Noted<'_> {
+    /// Whether the finalizer is there.
+    fn holds(&self) -> bool {
+        self.finalizers.iter().any(|f| *f == self.finalizer)
+    }
+
     /// Makes annotation and finalizer say that this is remembered. One patch, and none if they say so already.
-    async fn note(&mut self, text: Option<String>) -> Result<(), ReconcileError> {
-        let has = self.finalizers.iter().any(|f| *f == self.finalizer);
+    async fn note(&mut self, memory: &Memory, digest: Option<String>) -> Result<(), ReconcileError> {
+        let text = memory.text_with(digest.as_deref());
+        let has = self.holds();
         let wants = text.is_some();
         if text == self.text && has == wants {
             return Ok(());
@@ -354,7 +411,7 @@ impl Noted<'_> {
             annotations,
         };
         self.owner.write(&write).await?;
-        self.text = text;
+        (self.text, self.digest) = (text, digest);
         Ok(())
     }
 }
@@ -372,6 +429,7 @@ impl Effects<RoutePlanner> for Drive {
         let key = &work.owner.route;
         let memory = self.recalled(work).await;
         let remembered = !memory.is_empty();
+        let wanted = work.wanted.digest(&work.owner);
         let mut intent = intent(&work.wanted, memory.clone());
         let unreached = self.reach(key, &mut intent, &memory).await;
         let controller = &work.owner.controller;
@@ -386,10 +444,22 @@ impl Effects<RoutePlanner> for Drive {
                 .get(annotation.as_ref())
                 .filter(|text| !text.is_empty())
                 .cloned(),
+            digest: work.digest.clone(),
             annotation,
         };
-        if !request.deleting && !intent.before.is_empty() {
-            noted.note(intent.before.text()).await?;
+        let new = intent.before != work.memory || !noted.holds();
+        for (number, task) in intent.tasks.iter().enumerate() {
+            if !unreached.contains_key(&number) {
+                self.record.add(&task.connection).await;
+            }
+        }
+        if !request.deleting && !intent.before.is_empty() && new {
+            // The new digest goes with the ids if nothing makes the next process believe it before it is true: the status
+            // does not say yet that what is wanted stands. Else it comes when it does.
+            let old = work.digest.clone().filter(|_| work.confirmed);
+            noted
+                .note(&intent.before, old.or_else(|| Some(wanted.clone())))
+                .await?;
         }
         let mut ledger = Ledger::new(&intent);
         let tasks =
@@ -399,7 +469,7 @@ impl Effects<RoutePlanner> for Drive {
                 .enumerate()
                 .map(async |(number, task)| match unreached.get(&number) {
                     Some(error) => vain(task, error),
-                    None => self.task(work, &intent, task).await,
+                    None => self.task(work, &intent, task, &wanted).await,
                 });
         let done = futures::future::join_all(tasks).await;
         for (task, done) in intent.tasks.iter().zip(&done) {
@@ -423,7 +493,14 @@ impl Effects<RoutePlanner> for Drive {
             // The layer that called takes the finalizer off.
             settled.released = true;
         } else {
-            noted.note(ledger.memory.text()).await?;
+            // Without any document of its own a route keeps what was written last, and the digest of it.
+            let made = !work.wanted.made.is_empty();
+            let stands = made && unreached.is_empty() && ledger.failing().is_empty();
+            let digest = match stands {
+                true => Some(wanted),
+                false => noted.digest.clone(),
+            };
+            noted.note(&ledger.memory, digest).await?;
         }
         if nothing_left && remembered {
             self.sync.forget(key);
@@ -442,7 +519,9 @@ impl Effects<RoutePlanner> for Drive {
                 .iter()
                 .map(|parent| (parent.parent.clone(), ledger.conditions(parent)))
                 .collect(),
-            notes: notices.chain(ledger.notes().iter().cloned()).collect(),
+            notes: notices
+                .chain(ledger.notes(&names::annotation(controller)))
+                .collect(),
             outcome,
         };
         settled.verdict = Verdict::Report(Finding::Said(Box::new(said)));

@@ -9,11 +9,13 @@ use std::{
     sync::Arc,
 };
 
+use sha2::{Digest as _, Sha256};
+
 use super::memory::{MOST, Memory, Place};
 use crate::tyk::{
     Settings,
-    objects::Key,
-    translate::{self, TykApi, attach, identity},
+    objects::{Key, hex},
+    translate::{self, Owner, TykApi, attach, identity, stamp},
     verdict::{ApiPlan, CertificateUse, Connection, RouteVerdict},
 };
 
@@ -70,6 +72,38 @@ impl Wanted {
             made: verdict.apis.iter().map(|plan| make(plan, settings)).collect(),
             keep: verdict.keep.values().flatten().cloned().collect(),
         }
+    }
+
+    /// A digest of the documents, with the owner that they are written for and the Tyk of each: eight hexadecimal digits,
+    /// equal in every process.
+    pub fn digest(&self, owner: &Owner) -> String {
+        let mut parts: Vec<(&str, String, String)> = self
+            .made
+            .iter()
+            .filter_map(|made| {
+                let document = &made.document.as_ref().ok()?.document;
+                Some((
+                    made.id.as_str(),
+                    made.connection.digest(),
+                    stamp::digest(document),
+                ))
+            })
+            .collect();
+        parts.sort();
+        let mut digest = Sha256::new();
+        let mut part = |text: &str| {
+            digest.update((text.len() as u64).to_be_bytes());
+            digest.update(text.as_bytes());
+        };
+        for text in [&owner.cluster, &owner.controller, &owner.uid] {
+            part(text);
+        }
+        for (id, tyk, document) in &parts {
+            [*id, tyk.as_str(), document.as_str()]
+                .into_iter()
+                .for_each(&mut part);
+        }
+        hex(digest.finalize().iter().take(4))
     }
 }
 
@@ -359,6 +393,38 @@ mod tests {
         assert_eq!(intent.before, memory(&[(&tyk, &[1, 2, 3])]));
         assert_eq!(tasks(&intent), [(vec![id(1), id(2)], vec![id(3)])]);
         assert!(intent.leftovers.is_empty());
+    }
+
+    #[test]
+    fn the_digest_changes_with_every_document_and_with_nothing_else() {
+        let tyk = connection("main", "http://tyk");
+        let owner = |uid: &str| Owner {
+            cluster: "c".into(),
+            controller: "example.org/tyk".into(),
+            route: Key::new("shop", "r"),
+            uid: uid.into(),
+        };
+        let of = |made: Vec<Made>| wanted(made, &[]).digest(&owner("1"));
+        let digest = of(vec![made(1, &tyk), made(2, &tyk)]);
+        assert_eq!(digest.len(), 8);
+        // order, labels and another credential are no difference
+        let mut rotated = (*tyk).clone();
+        rotated.fingerprint = Fingerprint("other".into());
+        let mut named = made(1, &Arc::new(rotated));
+        named.label = "another".into();
+        assert_eq!(of(vec![made(2, &tyk), named]), digest);
+        // another document, one less, another Tyk, another owner are
+        let mut other = made(1, &tyk);
+        other.document = Ok(Arc::new(TykApi {
+            id: id(1),
+            document: json!({"n": 7}),
+        }));
+        assert_ne!(of(vec![other, made(2, &tyk)]), digest);
+        assert_ne!(of(vec![made(1, &tyk)]), digest);
+        let far = connection("main", "http://far");
+        assert_ne!(of(vec![made(1, &far), made(2, &tyk)]), digest);
+        let again = wanted(vec![made(1, &tyk), made(2, &tyk)], &[]).digest(&owner("2"));
+        assert_ne!(again, digest);
     }
 
     #[test]

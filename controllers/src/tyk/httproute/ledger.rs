@@ -39,6 +39,8 @@ pub struct Ledger {
     /// Ids that do not stand as wanted.
     pub troubled: BTreeSet<String>,
     notes: Vec<Note>,
+    /// Where APIs wait for their deletion and nothing leads to: how many, and why.
+    unled: Vec<(Place, usize, String)>,
     /// What happened once, to be told once.
     pub happened: Vec<Note>,
     /// Contexts that must lead somewhere, or with another credential, before this can end.
@@ -56,6 +58,7 @@ impl Ledger {
             troubles: BTreeMap::new(),
             troubled: BTreeSet::new(),
             notes: Vec::new(),
+            unled: Vec::new(),
             happened: Vec::new(),
             blocked_on: BTreeSet::new(),
             failures: Vec::new(),
@@ -188,13 +191,7 @@ impl Ledger {
     }
 
     /// No context leads to a leftover. `why`: by context.
-    pub fn blocked(
-        &mut self,
-        leftover: &Leftover,
-        asked: &BTreeSet<String>,
-        why: &[(Key, String, bool)],
-        annotation: &str,
-    ) {
+    pub fn blocked(&mut self, leftover: &Leftover, asked: &BTreeSet<String>, why: &[(Key, String, bool)]) {
         self.blocked_on.extend(leftover.contexts.iter().cloned());
         let asked_in_vain = why.iter().any(|(_, _, passes)| *passes);
         self.failures.push(if asked_in_vain {
@@ -207,14 +204,33 @@ impl Ledger {
                 context: context.clone(),
                 tyk: leftover.tyk.clone(),
             };
-            let message = format!(
-                "{} of this route cannot be deleted from the Tyk of OperatorContext {context}: {why}. It is tried again \
-                 and goes on when the context leads there; to leave what stands there, take {place} out of the \
-                 annotation {annotation}",
-                apis(asked.len())
-            );
-            self.warn(CLEANUP_BLOCKED, message);
+            self.unled.push((place, asked.len(), why.clone()));
         }
+    }
+
+    /// One event for all places: a route may name many.
+    fn unled(&self, annotation: &str) -> Option<Note> {
+        let (place, count, why) = self.unled.first()?;
+        let mut message = format!(
+            "{} of this route cannot be deleted from the Tyk of OperatorContext {}: {why}. It is tried again and goes on \
+             when the context leads there; to leave what stands there, take {place} out of the annotation {annotation}",
+            apis(*count),
+            place.context
+        );
+        if self.unled.len() > 1 {
+            let others: Vec<String> = self
+                .unled
+                .iter()
+                .skip(1)
+                .map(|(place, ..)| place.to_string())
+                .collect();
+            message.push_str(&format!("; the same of {}", some(others.len(), others)));
+        }
+        Some(Note {
+            warning: true,
+            reason: CLEANUP_BLOCKED.into(),
+            message,
+        })
     }
 
     /// Takes down which ids are gone and which are not.
@@ -224,8 +240,11 @@ impl Ledger {
         for id in asked {
             match done.remaining.get(id) {
                 None => {}
-                // Ours is gone, or never was: nothing to wait for.
-                Some(Trouble::Foreign { owner }) => foreign.push(format!("{id} belongs to {owner}")),
+                // Ours is gone, or never was: nothing to wait for. Whose it is, is no business of a route that names it.
+                Some(Trouble::Foreign { owner }) => {
+                    tracing::info!(api = %id, context = %place.context, %owner, "an HTTPRoute names an API that is not its own");
+                    foreign.push(id.clone());
+                }
                 Some(Trouble::Failed(error)) => {
                     self.failed(error);
                     // No timer is as good as the change that mends it.
@@ -281,9 +300,9 @@ impl Ledger {
         self.troubles.keys().cloned().collect()
     }
 
-    /// Events that hold while it is like this.
-    pub fn notes(&self) -> &[Note] {
-        &self.notes
+    /// Events that hold while it is like this. `annotation`: where the route remembers.
+    pub fn notes(&self, annotation: &str) -> Vec<Note> {
+        self.notes.iter().cloned().chain(self.unled(annotation)).collect()
     }
 
     /// The class that is tried again soonest; `None` when nothing is left to do.
@@ -471,7 +490,11 @@ mod tests {
             (3, false)
         );
         assert_eq!(
-            (ledger.notes().len(), ledger.happened.len(), ledger.failure()),
+            (
+                ledger.notes(ANNOTATION).len(),
+                ledger.happened.len(),
+                ledger.failure()
+            ),
             (0, 0, None)
         );
     }
@@ -596,13 +619,12 @@ mod tests {
         };
         assert_eq!(happened.reason, DELETION_FAILED);
         assert!(
-            happened
-                .message
-                .contains(&format!("{} belongs to HTTPRoute a/b", id(8))),
+            happened.message.contains(&id(8)) && !happened.message.contains("a/b"),
             "{}",
             happened.message
         );
-        let [note] = ledger.notes() else { panic!() };
+        let notes = ledger.notes(ANNOTATION);
+        let [note] = &notes[..] else { panic!() };
         assert_eq!(note.reason, DELETION_FAILED);
         assert!(
             note.message.contains("1 API of this route could not be deleted"),
@@ -624,8 +646,9 @@ mod tests {
             ..Done::default()
         };
         ledger.task(&intent.tasks[0], &done);
-        let [note] = ledger.notes() else {
-            panic!("{:?}", ledger.notes())
+        let notes = ledger.notes(ANNOTATION);
+        let [note] = &notes[..] else {
+            panic!("{:?}", ledger.notes(ANNOTATION))
         };
         assert_eq!(note.reason, CERT_UPLOAD_FAILED);
         for part in [
@@ -654,9 +677,10 @@ mod tests {
             "OperatorContext tyk/main does not exist".to_owned(),
             false,
         )];
-        ledger.blocked(leftover, &leftover.remove, &why, ANNOTATION);
+        ledger.blocked(leftover, &leftover.remove, &why);
         assert_eq!(ledger.memory, memory);
-        let [note] = ledger.notes() else { panic!() };
+        let notes = ledger.notes(ANNOTATION);
+        let [note] = &notes[..] else { panic!() };
         assert_eq!(note.reason, CLEANUP_BLOCKED);
         for part in [
             "2 APIs",

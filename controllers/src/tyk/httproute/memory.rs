@@ -11,8 +11,15 @@ use crate::tyk::{objects::Key, verdict::Connection};
 /// The most ids that a route remembers: eight times what it may have at once. The rest of an annotation is not read.
 pub const MOST: usize = 2_048;
 
+/// The most places of which an annotation is read. A route has one for each Tyk that its Gateways lead to, and those that
+/// they led to before.
+pub const MOST_PLACES: usize = 16;
+
 /// What all ids begin with, and the annotation leaves out.
 const PREFIX: &str = crate::tyk::translate::ID;
+
+/// Begins the part of the annotation that holds a digest of the documents. It has no `=`: earlier versions pass it over.
+const DIGEST: char = '#';
 
 /// A Tyk, and the context that leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,7 +76,7 @@ impl Memory {
     pub fn parse(text: &str) -> Self {
         let mut memory = Self::default();
         let mut left = MOST;
-        for part in text.split(';') {
+        for part in text.split(';').filter(|part| !part.trim().starts_with(DIGEST)) {
             let Some((place, ids)) = part.split_once('=') else {
                 continue;
             };
@@ -81,10 +88,30 @@ impl Memory {
                 if left == 0 {
                     return memory;
                 }
+                if memory.0.len() >= MOST_PLACES && !memory.0.contains_key(&place) {
+                    break;
+                }
                 left -= usize::from(memory.add(&place, format!("{PREFIX}{id}")));
             }
         }
         memory
+    }
+
+    /// The digest of the documents that stood when the annotation was written: eight hexadecimal digits.
+    pub fn digest(text: &str) -> Option<String> {
+        let mut parts = text
+            .split(';')
+            .filter_map(|part| part.trim().strip_prefix(DIGEST));
+        parts.next().filter(|digest| is_hex(digest, 8)).map(str::to_owned)
+    }
+
+    /// The annotation's value with a digest of the documents that stand; `None` when nothing is remembered.
+    pub fn text_with(&self, digest: Option<&str>) -> Option<String> {
+        let text = self.text()?;
+        Some(match digest {
+            Some(digest) => format!("{text};{DIGEST}{digest}"),
+            None => text,
+        })
     }
 
     /// Nothing is remembered.
@@ -268,6 +295,38 @@ mod tests {
         assert_eq!(memory.len(), MOST);
         // and it fits into an annotation
         assert!(memory.text().unwrap().len() < 64 * 1024);
+    }
+
+    #[test]
+    fn a_few_places_are_read_and_no_more() {
+        let places: Vec<String> = (0..99).map(|n| format!("tyk/c{n}@{n:08x}={A},{B}")).collect();
+        let memory = Memory::parse(&places.join(";"));
+        assert_eq!(
+            (memory.places().count(), memory.len()),
+            (MOST_PLACES, 2 * MOST_PLACES)
+        );
+    }
+
+    #[test]
+    fn a_digest_stands_behind_the_ids_and_is_no_part_of_them() {
+        let ids = format!("tyk/a@00000001={A}");
+        let memory = Memory::parse(&ids);
+        let text = memory.text_with(Some("89abcdef")).unwrap();
+        assert_eq!(text, format!("{ids};#89abcdef"));
+        assert_eq!(Memory::parse(&text), memory);
+        assert_eq!(Memory::digest(&text).as_deref(), Some("89abcdef"));
+        for none in [
+            ids.as_str(),
+            "",
+            "#",
+            "#89abcdeF",
+            "#89abcde",
+            "x#89abcdef",
+            "#89abcdef=1",
+        ] {
+            assert_eq!(Memory::digest(none), None, "{none}");
+        }
+        assert_eq!(Memory::default().text_with(Some("89abcdef")), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::tyk::{
     objects::{Key, route::ParentRef},
     sync::Routes,
     translate::Owner,
-    verdict::{Notice, ParentVerdict, RouteVerdict},
+    verdict::{Connection, Notice, ParentVerdict, RouteVerdict},
     world::{Answer, WatchedRoute, World},
 };
 
@@ -46,6 +46,10 @@ pub trait Known: Send + Sync + 'static {
     fn route(&self, route: &Key) -> Answer<RouteVerdict>;
     /// Gateways some of whose APIs of the route do not stand: their listeners do not count it.
     fn failing(&self, route: &Key, gateways: std::collections::BTreeSet<Key>);
+    /// Whether a GatewayClass of this installation names an OperatorContext now.
+    fn names(&self, context: &Key) -> bool;
+    /// The Secret that an OperatorContext names.
+    fn secret_of(&self, context: &Key) -> Option<Key>;
 }
 
 impl Known for World {
@@ -57,6 +61,12 @@ impl Known for World {
     }
     fn failing(&self, route: &Key, gateways: std::collections::BTreeSet<Key>) {
         World::failing(self, route, gateways);
+    }
+    fn names(&self, context: &Key) -> bool {
+        World::names(self, context)
+    }
+    fn secret_of(&self, context: &Key) -> Option<Key> {
+        World::secret_of(self, context)
     }
 }
 
@@ -74,6 +84,10 @@ impl Routes for Present {
     }
     fn exists(&self, route: &Key) -> Option<bool> {
         self.world.exists(route)
+    }
+    fn leads_to(&self, connection: &Connection) -> bool {
+        let same = |led: &Arc<Connection>| led.mode == connection.mode && led.tyk() == connection.tyk();
+        self.world.names(&connection.context) || self.world.connections().iter().any(same)
     }
 }
 
@@ -95,6 +109,8 @@ pub struct Work {
     pub wanted: Wanted,
     /// What its annotation remembers.
     pub memory: Memory,
+    /// The digest of the documents that stood when the annotation was written.
+    pub digest: Option<String>,
     /// What is said of each parent of ours, if everything stands.
     pub parents: Vec<ParentVerdict>,
     /// Events that hold while the route is like this.
@@ -165,15 +181,15 @@ impl RoutePlanner {
             uid: route.uid().unwrap_or_default(),
             route: key,
         };
-        let memory = route
-            .annotation(&names::annotation(&controller))
-            .map(Memory::parse)
-            .unwrap_or_default();
+        let annotation = route.annotation(&names::annotation(&controller));
+        let memory = annotation.map(Memory::parse).unwrap_or_default();
+        let digest = annotation.and_then(Memory::digest);
         let Some(verdict) = verdict else {
             return Ok(Work {
                 owner,
                 wanted: Wanted::default(),
                 memory,
+                digest,
                 parents: Vec::new(),
                 notices: Vec::new(),
                 confirmed: false,
@@ -183,6 +199,7 @@ impl RoutePlanner {
             owner,
             wanted: Wanted::of(&verdict, &self.settings),
             memory,
+            digest,
             confirmed: entries::confirmed(
                 route.status_field(FIELD).as_ref(),
                 &controller,

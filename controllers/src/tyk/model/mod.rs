@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Settings,
-    objects::{Event, Key, Kind},
+    objects::{Event, GatewayClass, Key, Kind, TYK_GROUP, class::ParametersRef},
     verdict::{Changes, ClassVerdict, DefinitionVerdict, GatewayVerdict, RouteVerdict},
 };
 
@@ -315,6 +315,24 @@ impl Model {
     pub fn connections(&self) -> impl Iterator<Item = &Arc<super::verdict::Connection>> {
         let classes = self.answers.classes.values();
         classes.filter_map(|answer| answer.facts.connection.as_ref().ok())
+    }
+
+    /// Whether a GatewayClass of this installation names an OperatorContext, readable or not.
+    pub fn names(&self, context: &Key) -> bool {
+        let ours = |class: &&GatewayClass| class.controller_name == self.settings.controller_name;
+        let named = |parameters: &ParametersRef| {
+            (parameters.group.as_str(), parameters.kind.as_str()) == (TYK_GROUP, "OperatorContext")
+                && parameters.name == context.name
+                && parameters.namespace.as_ref() == Some(&context.namespace)
+        };
+        let mut parameters = self.store.classes.values().filter(ours);
+        parameters.any(|class| class.parameters.as_ref().is_some_and(named))
+    }
+
+    /// The Secret that an OperatorContext names.
+    pub fn secret_of(&self, context: &Key) -> Option<Key> {
+        let (name, namespace) = self.store.contexts.get(context)?.secret_ref.as_ref()?;
+        Some(Key::new(namespace.as_ref().unwrap_or(&context.namespace), name))
     }
 
     /// Whether the object was seen, and is not gone.

@@ -19,9 +19,10 @@ use super::{
     Connector, Done, Drifted, Job, Routes, Settings, Trouble,
     batch::{Batch, refused},
     book::{Book, Check, State, breaks, next_look},
-    line::Line,
+    line::{Line, PROBE, blame},
     marks,
     orphans::{Found, Sweep},
+    shown,
     sweep::sweep,
 };
 use crate::tyk::{
@@ -153,6 +154,8 @@ struct Ran {
 
 enum Look {
     Document(Option<Box<serde_json::Value>>),
+    /// The gateway is starting: it says nothing about documents.
+    Starting,
     Certificate(bool),
     /// A client that is answered.
     Client(Arc<dyn TykApi>),
@@ -400,6 +403,25 @@ impl Actor {
         })
     }
 
+    /// A job with a document about which calls fail has batches of its own: such a call may take as long as an operation may.
+    /// Such a job waits for the others, up to the time that a write waits for its place.
+    fn set_apart(&self, held: &mut [bool]) {
+        let book = self.shared.book();
+        let ailing: Vec<bool> = self
+            .queue
+            .iter()
+            .map(|queued| book.is_ailing(&queued.job))
+            .collect();
+        let free = |ailing: &bool, held: &bool| !*ailing && !*held;
+        let others = ailing.iter().zip(&*held).any(|(ailing, held)| free(ailing, held));
+        let hold = self.seams.settings.hold;
+        let mut waiting = self.queue.iter().zip(&ailing);
+        let turn = !others || waiting.any(|(queued, ailing)| *ailing && queued.since.elapsed() >= hold);
+        for (held, ailing) in held.iter_mut().zip(ailing) {
+            *held |= ailing != turn;
+        }
+    }
+
     /// Begins a batch if one is due.
     fn start(&mut self) {
         let now = Instant::now();
@@ -416,7 +438,8 @@ impl Actor {
         if !alone && self.ready_at(now) > now {
             return;
         }
-        let held: Vec<bool> = self.queue.iter().map(|queued| self.held(queued)).collect();
+        let mut held: Vec<bool> = self.queue.iter().map(|queued| self.held(queued)).collect();
+        self.set_apart(&mut held);
         let free = self.queue.iter().zip(&held).find(|(_, held)| !**held);
         let connection = match free {
             Some((queued, _)) => Some(Arc::clone(&queued.connection)),
@@ -634,10 +657,15 @@ impl Actor {
                 async move {
                     let asked = async {
                         Ok(match &check {
-                            Check::Api(id) => Look::Document(api.get(id).await?.map(Box::new)),
-                            Check::Certificate(id) => Look::Certificate(
-                                api.certificate(id).await?.is_some_and(|found| found.has_private),
-                            ),
+                            Check::Api(id) => match api.get(id).await {
+                                Ok(None) if !api.ready().await => Look::Starting,
+                                Ok(document) => Look::Document(document.map(Box::new)),
+                                Err(error) => return Err(blame(&api, error).await),
+                            },
+                            Check::Certificate(id) => match api.certificate(id).await {
+                                Ok(found) => Look::Certificate(found.is_some_and(|found| found.has_private)),
+                                Err(error) => return Err(blame(&api, error).await),
+                            },
                             Check::Sweep => Look::Document(None),
                         })
                     };
@@ -656,6 +684,10 @@ impl Actor {
             return;
         };
         if self.sweep_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if !routes.leads_to(&connection) {
+            self.shared.book().sweep = Sweep::Done;
             return;
         }
         // Any name does: it is about whether all of them are known.
@@ -684,7 +716,11 @@ impl Actor {
                         unknown,
                         seams.settings.checks_per_second,
                     )
-                    .await?;
+                    .await;
+                    let found = match found {
+                        Ok(found) => found,
+                        Err(error) => return Err(blame(&api, error).await),
+                    };
                     Ok(Look::Swept(found, api))
                 };
                 let answer = AssertUnwindSafe(asked).catch_unwind().await;
@@ -809,6 +845,10 @@ impl Actor {
                         }
                     }
                     (Look::Swept(found, _), _) => self.swept(found),
+                    (Look::Starting, Check::Api(id)) => {
+                        let mut book = self.shared.book();
+                        book.recheck(id, Instant::now(), settings);
+                    }
                     _ => {}
                 }
             }
@@ -828,7 +868,15 @@ impl Actor {
     fn judge(&self, id: &Arc<str>, version: u64, document: Option<&serde_json::Value>) {
         let settings = &self.seams.settings;
         let mut book = self.shared.book();
-        let Some(entry) = book.entries.get(id).filter(|entry| entry.version == version) else {
+        let current = |entry: &&super::book::Entry| entry.version == version;
+        if document.is_none()
+            && book.mode == Mode::OpenSource
+            && book.entries.get(id).filter(current).is_some()
+            && !book.is_missed(id, Instant::now(), settings)
+        {
+            return;
+        }
+        let Some(entry) = book.entries.get(id).filter(current) else {
             return;
         };
         let route = entry.owner.route.clone();
@@ -844,10 +892,15 @@ impl Actor {
                 return;
             }
             Some(document) if marks::mark(document) != Some(entry.hash) => Some("changed"),
+            Some(document) if trusted && shown::normal(document) != entry.normal => {
+                // Edited while no process looked, or changed by Tyk in a way that is not known here.
+                book.hit();
+                book.doubted(id);
+                return;
+            }
             Some(document) => {
                 let digest = marks::loaded(document);
                 match entry.state {
-                    State::Trusted if marks::essence(document) != entry.essence => Some("changed"),
                     State::Stands(old) if old != digest && book.fights(id) => Some("changed"),
                     _ => None,
                 }
@@ -885,9 +938,6 @@ impl Actor {
         }
     }
 }
-
-/// No API has this id: identities are digests of something.
-const PROBE: &str = "gwapi-00000000000000000000";
 
 fn line(seams: &Seams, connection: &Arc<Connection>, api: Arc<dyn TykApi>) -> Arc<Line> {
     Arc::new(Line::new(

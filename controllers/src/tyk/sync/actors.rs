@@ -55,6 +55,11 @@ pub struct Settings {
     pub burst: (usize, Duration),
     /// Waits before what does not show after a reload is asked for again.
     pub settle: Vec<Duration>,
+    /// A gateway that shows nothing under an id is believed when it still does after so long. One that is starting answers
+    /// before it has loaded its files.
+    pub recheck: Duration,
+    /// A gateway that has shown a document within this time has loaded its files.
+    pub proof: Duration,
     /// Documents of routes that are gone are looked for so long after a start, give or take a fifth: by then routes have
     /// come back that somebody restores together with the operator, and what they have is known.
     pub sweep_after: Duration,
@@ -84,6 +89,8 @@ impl Default for Settings {
                 Duration::from_millis(700),
                 Duration::from_secs(1),
             ],
+            recheck: Duration::from_secs(2),
+            proof: Duration::from_secs(2),
             sweep_after: Duration::from_secs(300),
             idle: Duration::from_secs(60),
             jitter: Arc::new(Jitter::random()),

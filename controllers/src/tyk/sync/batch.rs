@@ -12,10 +12,11 @@ use tracing::info;
 use super::{
     Connector, Done, Job, Settings, Trouble,
     actor::Shared,
-    book::{Removal, State, Write, all_failed, next_look},
+    book::{Removal, State, Write, all_failed, breaks, next_look},
     line::Line,
     marks,
     orphans::Found as Orphaned,
+    shown,
 };
 use crate::tyk::{
     client::{TykError, TykErrorClass},
@@ -115,12 +116,47 @@ impl<'a> Batch<'a> {
         if let Some(done) = self.done.get_mut(removal.job) {
             done.remaining.insert(removal.id.to_string(), trouble);
         }
+        let Some(owner) = self.owner(removal.job) else {
+            return;
+        };
         let mut book = self.shared.book();
         if foreign {
-            book.not_ours(removal);
-        } else {
+            book.not_ours(removal, owner);
+        } else if book.belongs(&removal.id, &owner.route) {
             book.put(&removal.id, State::Unsure { lost: false });
         }
+    }
+
+    /// A call about a document that is to be written failed.
+    fn failed_write(&mut self, write: &Write, error: TykError) {
+        self.blame(&write.id, Some(write.wanted.hash), &error);
+        self.trouble(write, Trouble::Failed(error));
+    }
+
+    /// A call about a document that is to be removed failed.
+    fn failed_removal(&mut self, removal: &Removal, error: TykError) {
+        // Orphans have a back-off of their own.
+        if self.orphaned(removal.job).is_none() {
+            self.blame(&removal.id, None, &error);
+        }
+        self.remains(removal, Trouble::Failed(error));
+    }
+
+    /// Records a failure as one of the document, unless the connection fails.
+    fn blame(&self, id: &Arc<str>, hash: Option<u128>, error: &TykError) {
+        let grave = error.class == TykErrorClass::Failing || breaks(error);
+        if grave && self.line.broken().is_none() {
+            let mut book = self.shared.book();
+            book.record_ailing(id, hash, error, self.settings, Instant::now());
+        }
+    }
+
+    /// The document that a write sends.
+    fn sent(&self, write: &Write) -> Option<Value> {
+        let job = self.jobs.get(write.job)?;
+        let api = job.apis.iter().find(|api| *api.id == *write.id)?;
+        let here = self.shared.book().here.clone();
+        Some(marks::sent(api, &job.owner, &here, write.wanted.nonce))
     }
 
     /// Runs it. One answer per job, in their order.
@@ -209,7 +245,9 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         let began = Instant::now();
-        self.line.call(|api| async move { api.reload().await }).await?;
+        self.line
+            .call_for_all(|api| async move { api.reload().await })
+            .await?;
         self.shared.reloaded(began.elapsed());
         self.shared.book().dirty = false;
         (self.wrote, self.loaded) = (false, true);
@@ -292,6 +330,9 @@ impl<'a> Batch<'a> {
             .map(|item| async move {
                 let id = &**id(&item);
                 let answer = self.line.call(|api| async move { api.get(id).await }).await;
+                if let Ok(Some(_)) = &answer {
+                    self.shared.book().record_shown(Instant::now());
+                }
                 (item, answer)
             })
             .buffer_unordered(self.settings.parallel)
@@ -306,9 +347,9 @@ impl<'a> Batch<'a> {
         removals: Vec<Removal>,
     ) -> (Vec<Write>, Vec<(Removal, bool)>) {
         let mut left = Vec::new();
-        for (write, answer) in self.ask(writes, |write| &write.id).await {
+        for (write, answer) in self.ask_for_writes(writes).await {
             match self.found(write.job, answer) {
-                Err(error) => self.trouble(&write, Trouble::Failed(error)),
+                Err(error) => self.failed_write(&write, error),
                 Ok(Found::Nothing) => left.push(Write {
                     exists: false,
                     ..write
@@ -325,7 +366,7 @@ impl<'a> Batch<'a> {
         let answers = self.ask(removals, |removal| &removal.id).await;
         for (removal, answer) in self.ask_again(answers).await {
             match self.found(removal.job, answer) {
-                Err(error) => self.remains(&removal, Trouble::Failed(error)),
+                Err(error) => self.failed_removal(&removal, error),
                 Ok(Found::Foreign(owner)) => self.remains(&removal, Trouble::Foreign { owner }),
                 // It stands, and is removed, by another name of this Tyk: here there is none.
                 Ok(Found::Own(document))
@@ -341,10 +382,59 @@ impl<'a> Batch<'a> {
                         self.shared.book().gone(&removal.id, owner);
                     }
                 }
-                Ok(_) => going.push((removal, false)),
+                Ok(_) => {
+                    if let Some(owner) = self.owner(removal.job) {
+                        let state = State::Touched { lost: false };
+                        self.shared.book().record_own(&removal.id, owner, state);
+                    }
+                    going.push((removal, false));
+                }
             }
         }
         (left, going)
+    }
+
+    /// Asks whose documents stand under the ids of writes. A gateway that is starting answers before it has loaded its files:
+    /// unless it is known to have loaded them, what it does not show is asked for again after a reload.
+    async fn ask_for_writes(&mut self, writes: Vec<Write>) -> Vec<(Write, Result<Option<Value>, TykError>)> {
+        let loaded = self.has_loaded(&writes).await;
+        let answers = self.ask(writes, |write| &write.id).await;
+        if loaded {
+            return answers;
+        }
+        let (unseen, mut sure): (Vec<_>, Vec<_>) = answers
+            .into_iter()
+            .partition(|(write, answer)| matches!(answer, Ok(None)) && !write.lacking);
+        if unseen.is_empty() {
+            return sure;
+        }
+        let unseen = unseen.into_iter().map(|(write, _)| write);
+        match self.reload().await {
+            Ok(()) => sure.extend(self.ask(unseen.collect(), |write| &write.id).await),
+            Err(error) => sure.extend(unseen.map(|write| (write, Err(error.clone())))),
+        }
+        sure
+    }
+
+    /// Whether the gateway is known to have loaded its files: it was reloaded in this batch, or shows a document that stands.
+    async fn has_loaded(&self, writes: &[Write]) -> bool {
+        let unsure = |write: &Write| !write.known && !write.lacking;
+        if self.loaded || self.mode() == Mode::Dashboard || !writes.iter().any(unsure) {
+            return true;
+        }
+        let neighbour = {
+            let book = self.shared.book();
+            if book.shown.is_some_and(|at| at.elapsed() < self.settings.proof) {
+                return true;
+            }
+            let written: BTreeSet<&str> = writes.iter().map(|write| &*write.id).collect();
+            book.neighbour(|id| written.contains(id))
+        };
+        let Some(neighbour) = neighbour else {
+            return false;
+        };
+        let answers = self.ask(vec![neighbour], |id| id).await;
+        answers.iter().any(|(_, answer)| matches!(answer, Ok(Some(_))))
     }
 
     /// A gateway that is starting answers before it has loaded its files: what it does not show need not be gone before it was
@@ -398,8 +488,14 @@ impl<'a> Batch<'a> {
             write.wanted = marks::Wanted::of(api, &job.owner, &here, nonce.wrapping_add(1));
             return Some(write);
         }
-        // What was found edited since it was written is written again: what was changed need not be in what is compared.
-        if write.lost || marks::essence(document) != write.wanted.essence {
+        let same = match write.stood {
+            // Found edited since it was written: it is written again, unless it is what it was before.
+            Some(stood) => marks::loaded(document) == stood,
+            // An edit in Tyk leaves the mark as it is.
+            None => shown::holds(document, &self.sent(&write)?),
+        };
+        if !same {
+            write.lost = true;
             return Some(write);
         }
         self.stands(&write, document);
@@ -407,11 +503,6 @@ impl<'a> Batch<'a> {
     }
 
     fn stands(&mut self, write: &Write, document: &Value) {
-        if write.lost
-            && let Some(done) = self.done.get_mut(write.job)
-        {
-            done.mended.insert(write.id.to_string());
-        }
         let next = next_look(self.settings);
         self.shared.book().stands(write, marks::loaded(document), next);
     }
@@ -454,7 +545,7 @@ impl<'a> Batch<'a> {
                 }
                 Err(error) => {
                     self.ambiguous(&error);
-                    self.remains(&removal, Trouble::Failed(error));
+                    self.failed_removal(&removal, error);
                 }
             }
         }
@@ -515,14 +606,20 @@ impl<'a> Batch<'a> {
             );
         }
         let answers: Vec<_> = stream::iter(free)
-            .map(|mut write| async {
-                // Nobody needs it once it is sent: what waits for the reload should not hold it.
-                let document = &std::mem::take(&mut write.wanted.document);
+            .map(|write| async {
                 let (id, exists) = (&*write.id, write.exists);
-                let put = self
-                    .line
-                    .call(|api| async move { api.put(id, document, exists).await });
-                let answer = put.await;
+                // Made here and dropped here: what waits for the reload should not hold it.
+                let answer = match self.sent(&write) {
+                    Some(document) => {
+                        let document = &document;
+                        let put = self
+                            .line
+                            .call(|api| async move { api.put(id, document, exists).await });
+                        put.await
+                    }
+                    // A write is of a document of its job.
+                    None => Err(TykError::new(TykErrorClass::Failing, "an internal error")),
+                };
                 (write, answer)
             })
             .buffer_unordered(self.settings.parallel)
@@ -543,7 +640,7 @@ impl<'a> Batch<'a> {
                 }
                 Err(error) => {
                     self.ambiguous(&error);
-                    self.trouble(&write, Trouble::Failed(error));
+                    self.failed_write(&write, error);
                 }
             }
         }
@@ -561,7 +658,7 @@ impl<'a> Batch<'a> {
                 Ok(Found::Nothing) => gone.push(removal),
                 Ok(Found::Own(_)) => left.push((removal, false)),
                 Ok(Found::Foreign(owner)) => self.remains(&removal, Trouble::Foreign { owner }),
-                Err(error) => self.remains(&removal, Trouble::Failed(error)),
+                Err(error) => self.failed_removal(&removal, error),
             }
         }
         for removal in gone {
@@ -599,7 +696,7 @@ impl<'a> Batch<'a> {
         last: bool,
     ) -> Option<Write> {
         match self.found(write.job, answer) {
-            Err(error) => self.trouble(&write, Trouble::Failed(error)),
+            Err(error) => self.failed_write(&write, error),
             Ok(Found::Foreign(owner)) => self.trouble(&write, Trouble::Foreign { owner }),
             Ok(Found::Nothing) if !last => return Some(write),
             Ok(Found::Nothing) => {
@@ -620,6 +717,12 @@ impl<'a> Batch<'a> {
             Ok(Found::Own(document)) => {
                 let path = marks::path(&document).unwrap_or_default();
                 if self.mode() == Mode::Dashboard || path == write.wanted.path {
+                    // It was lost or edited, and was written again.
+                    if write.lost
+                        && let Some(done) = self.done.get_mut(write.job)
+                    {
+                        done.mended.insert(write.id.to_string());
+                    }
                     self.stands(&write, &document);
                 } else {
                     let path = path.to_owned();

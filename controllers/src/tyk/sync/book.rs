@@ -13,6 +13,7 @@ use super::{
     Done, Job, Settings, Trouble,
     marks::{self, Place, Wanted},
     orphans::{Orphan, Sweep},
+    shown,
 };
 use crate::{
     telemetry::tyk::Standing,
@@ -57,7 +58,12 @@ pub(super) struct Entry {
     pub(super) owner: Arc<Owner>,
     pub(super) hash: u128,
     pub(super) place: Place,
-    pub(super) essence: u64,
+    /// Of one that is trusted: [`shown::normal`] of what was sent.
+    pub(super) normal: u64,
+    /// The digest of what Tyk showed while it stood, of one that was found otherwise since.
+    pub(super) stood: Option<u128>,
+    /// Since when looks find nothing, of one that stands.
+    pub(super) missed: Option<Instant>,
     pub(super) nonce: u32,
     /// How often it was found edited in place since its document changed.
     pub(super) edits: u8,
@@ -74,7 +80,9 @@ impl Entry {
             owner,
             hash: 0,
             place: Place::default(),
-            essence: 0,
+            normal: 0,
+            stood: None,
+            missed: None,
             nonce: 0,
             edits: 0,
             state,
@@ -127,6 +135,10 @@ pub(super) struct Write {
     pub(super) known: bool,
     pub(super) attempts: u32,
     pub(super) lost: bool,
+    /// What Tyk showed of it before it was found otherwise.
+    pub(super) stood: Option<u128>,
+    /// Tyk is known to have none under this id.
+    pub(super) lacking: bool,
     pub(super) exists: bool,
 }
 
@@ -154,6 +166,17 @@ impl Due {
     }
 }
 
+/// A document about which a call failed while Tyk answered others.
+#[derive(Debug)]
+pub(super) struct Ailing {
+    /// Of the version that was to be written; `None` for a removal.
+    hash: Option<u128>,
+    error: TykError,
+    attempts: u32,
+    /// Not asked again before.
+    again: Instant,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Book {
@@ -174,6 +197,12 @@ pub(super) struct Book {
     telling: BTreeSet<Key>,
     /// Routes whose write waits for another API to go, by slot.
     blocked: HashMap<u64, BTreeSet<Key>>,
+    /// Documents about which calls fail while Tyk answers others.
+    pub(super) ailing: BTreeMap<Arc<str>, Ailing>,
+    /// When Tyk showed a document last.
+    pub(super) shown: Option<Instant>,
+    /// Since when looks have found nothing, and nothing else.
+    dry: Option<Instant>,
     /// To be removed without anybody waiting.
     pub(super) orphans: BTreeMap<Arc<str>, Orphan>,
     /// Whether documents of routes that are gone were looked for.
@@ -213,6 +242,9 @@ impl Book {
             told: VecDeque::new(),
             telling: BTreeSet::new(),
             blocked: HashMap::new(),
+            ailing: BTreeMap::new(),
+            shown: None,
+            dry: None,
             orphans: BTreeMap::new(),
             sweep: Sweep::Done,
             // What an earlier process wrote last may not be loaded.
@@ -267,8 +299,13 @@ impl Book {
         self.version += 1;
         let version = self.version;
         let old = self.entries.get(id);
-        let (due, edits) = old.map_or((None, 0), |old| {
-            (old.due, if old.hash == wanted.hash { old.edits } else { 0 })
+        let (due, edits, stood) = old.map_or((None, 0, None), |old| {
+            let same = old.hash == wanted.hash;
+            (
+                old.due,
+                if same { old.edits } else { 0 },
+                old.stood.filter(|_| same),
+            )
         });
         let slot = old.map(|old| old.place.slot);
         if slot != Some(wanted.place.slot) {
@@ -284,7 +321,9 @@ impl Book {
             owner: Arc::clone(owner),
             hash: wanted.hash,
             place: wanted.place.clone(),
-            essence: wanted.essence,
+            normal: 0,
+            stood,
+            missed: None,
             nonce: wanted.nonce,
             edits,
             state,
@@ -305,6 +344,7 @@ impl Book {
 
     pub(super) fn drop_entry(&mut self, id: &Arc<str>) {
         self.schedule(id, None);
+        self.ailing.remove(id);
         if let Some(entry) = self.entries.remove(id) {
             self.leave(entry.place.slot, id);
             if let Some(route) = self.routes.get_mut(&entry.owner.route) {
@@ -347,7 +387,10 @@ impl Book {
             let id: Arc<str> = api.id.as_str().into();
             named.insert(Arc::clone(&id));
             let old = self.entries.get(&id);
-            let wanted = Wanted::of(api, &job.owner, &self.here, old.map_or(0, |old| old.nonce));
+            let nonce = old.map_or(0, |old| old.nonce);
+            let document = marks::sent(api, &job.owner, &self.here, nonce);
+            let wanted = Wanted::read(&document, nonce);
+            let hash = wanted.hash;
             let mut write = Write {
                 id: Arc::clone(&id),
                 job: number,
@@ -355,12 +398,17 @@ impl Book {
                 known: false,
                 attempts: 0,
                 lost: false,
+                stood: old.and_then(|old| old.stood.filter(|_| old.hash == hash)),
+                lacking: false,
                 exists: false,
             };
             match old.map(|old| (&old.state, old.hash == write.wanted.hash)) {
                 Some((State::Stands(_) | State::Trusted, true)) => continue,
                 None if job.trusted => {
                     self.remember(&id, &owner, &write.wanted, State::Trusted);
+                    if let Some(entry) = self.entries.get_mut(&id) {
+                        entry.normal = shown::normal(&document);
+                    }
                     self.schedule(&id, Some(now));
                     self.fresh = true;
                     continue;
@@ -378,7 +426,12 @@ impl Book {
                 }
                 Some((State::Stands(_), false)) => write.known = true,
                 Some((State::Unsure { lost } | State::Touched { lost }, _)) => write.lost = *lost,
+                Some((State::Gone | State::NotLoaded, _)) => write.lacking = true,
                 _ => {}
+            }
+            if let Some(error) = self.spared(&id, Some(hash), now) {
+                due.done.troubled.insert(api.id.clone(), Trouble::Failed(error));
+                continue;
             }
             write.exists = write.known;
             if touch {
@@ -388,10 +441,10 @@ impl Book {
             }
             due.writes.push(write);
         }
+        let mut asked: BTreeSet<Arc<str>> = BTreeSet::new();
         for id in &job.remove {
             let id: Arc<str> = id.as_str().into();
-            // What this process knows to be another route's is neither asked for nor taken for this one's: anybody can write
-            // an id into an annotation.
+            // An id that this process knows to be another route's is neither asked for nor taken for this one's.
             let other = self.entries.get(&id).map(|entry| Arc::clone(&entry.owner));
             if let Some(other) = other.filter(|other| other.route != *route) {
                 let owner = marks::owner_name(&other);
@@ -400,11 +453,18 @@ impl Book {
                     .insert(id.to_string(), Trouble::Foreign { owner });
                 continue;
             }
-            if !named.insert(Arc::clone(&id)) {
+            if named.contains(&id) || !asked.insert(Arc::clone(&id)) {
+                continue;
+            }
+            if let Some(error) = self.spared(&id, None, now) {
+                due.done.remaining.insert(id.to_string(), Trouble::Failed(error));
                 continue;
             }
             self.removal(id, number, touch, &mut due);
         }
+        // An id that a job wants removed is the route's own only if an entry says so: a look has found the route's owner
+        // key on the document, or the route wrote it. Anybody can write an id into an annotation.
+        named.extend(asked.into_iter().filter(|id| self.belongs(id, route)));
         let mut certificates = BTreeSet::new();
         for used in &job.certificates {
             let id: Arc<str> = certificate_id(org, &used.certificate).into();
@@ -426,16 +486,21 @@ impl Book {
         let old = self.routes.entry(route.clone()).or_default();
         let ids = std::mem::replace(&mut old.ids, named.clone());
         let left = std::mem::replace(&mut old.certificates, certificates);
-        for id in ids.difference(&named) {
+        for id in ids
+            .difference(&named)
+            .filter(|id| self.belongs(id, route))
+            .cloned()
+            .collect::<Vec<_>>()
+        {
             // What was confirmed to be gone need not be remembered once the route has forgotten it.
             if self
                 .entries
-                .get(id)
+                .get(&id)
                 .is_some_and(|entry| entry.state == State::Gone)
             {
-                self.drop_entry(id);
+                self.drop_entry(&id);
             } else if let Some(route) = self.routes.get_mut(route) {
-                route.ids.insert(Arc::clone(id));
+                route.ids.insert(id);
             }
         }
         for id in left {
@@ -445,6 +510,25 @@ impl Book {
             }
         }
         due
+    }
+
+    /// Whether an id is known to be this route's.
+    pub(super) fn belongs(&self, id: &str, route: &Key) -> bool {
+        self.entries
+            .get(id)
+            .is_some_and(|entry| entry.owner.route == *route)
+    }
+
+    /// Records that a document which a job wants removed carries the owner key of the job's route. An id that is known
+    /// already stays as it is.
+    pub(super) fn record_own(&mut self, id: &Arc<str>, owner: &Owner, state: State) {
+        if self.entries.contains_key(id) {
+            return;
+        }
+        let entry = Entry::unread(Arc::new(owner.clone()), state);
+        self.entries.insert(Arc::clone(id), entry);
+        let route = self.routes.entry(owner.route.clone()).or_default();
+        route.ids.insert(Arc::clone(id));
     }
 
     /// Unless it is known to be gone, it has to go.
@@ -485,9 +569,11 @@ impl Book {
 
     /// It was looked at and is as wanted.
     pub(super) fn stands(&mut self, write: &Write, digest: u128, next: Instant) {
+        self.ailing.remove(&write.id);
         if let Some(entry) = self.entries.get_mut(&write.id) {
             entry.hash = write.wanted.hash;
             entry.nonce = write.wanted.nonce;
+            entry.stood = None;
         }
         self.put(&write.id, State::Stands(digest));
         self.schedule(&write.id, Some(next));
@@ -495,9 +581,12 @@ impl Book {
 
     /// It is gone; whoever waited for its place is told.
     pub(super) fn gone(&mut self, id: &Arc<str>, owner: &Owner) {
-        self.entries
-            .entry(Arc::clone(id))
-            .or_insert_with(|| Entry::unread(Arc::new(owner.clone()), State::Gone));
+        self.record_own(id, owner, State::Gone);
+        if !self.belongs(id, &owner.route) {
+            // Another route's by now: what that one has is not this one's to judge.
+            return;
+        }
+        self.ailing.remove(id);
         let slot = self.entries.get(id).map(|entry| entry.place.slot);
         self.put(id, State::Gone);
         self.schedule(id, None);
@@ -573,6 +662,10 @@ impl Book {
             return;
         };
         entry.edits = entry.edits.saturating_add(1);
+        entry.missed = None;
+        if let State::Stands(digest) = entry.state {
+            entry.stood = Some(digest);
+        }
         let route = entry.owner.route.clone();
         self.put(id, State::Unsure { lost: true });
         self.tell(&route);
@@ -594,8 +687,89 @@ impl Book {
         self.entries.get(id).is_some_and(|entry| entry.edits < EDITS)
     }
 
+    /// Records that a call about one document failed while Tyk answers others: from the second time on it is left alone for
+    /// a while, and it does not share a batch with others.
+    pub(super) fn record_ailing(
+        &mut self,
+        id: &Arc<str>,
+        hash: Option<u128>,
+        error: &TykError,
+        settings: &Settings,
+        now: Instant,
+    ) {
+        let attempts = self.ailing.get(id).map_or(0, |ailing| ailing.attempts);
+        let wait = match attempts {
+            0 => Duration::ZERO,
+            more => {
+                let (first, longest) = settings.backoff;
+                let wait = reconcile_kit::runtime::jitter::doubled(first, longest, more - 1);
+                settings.jitter.around(wait, 0.2)
+            }
+        };
+        let ailing = Ailing {
+            hash,
+            error: error.clone(),
+            attempts: attempts.saturating_add(1),
+            again: now + wait,
+        };
+        self.ailing.insert(Arc::clone(id), ailing);
+    }
+
+    /// Why a document is not asked about yet. Another version of it is.
+    fn spared(&self, id: &str, hash: Option<u128>, now: Instant) -> Option<TykError> {
+        let ailing = self.ailing.get(id)?;
+        (now < ailing.again && ailing.hash == hash).then(|| ailing.error.clone())
+    }
+
+    /// Whether a job names a document about which calls fail.
+    pub(super) fn is_ailing(&self, job: &Job) -> bool {
+        if self.ailing.is_empty() {
+            return false;
+        }
+        let mut written = job.apis.iter().map(|api| api.id.as_str());
+        written.any(|id| self.ailing.contains_key(id))
+            || job.remove.iter().any(|id| self.ailing.contains_key(&**id))
+    }
+
+    /// Tyk shows a document: it has loaded its files.
+    pub(super) fn record_shown(&mut self, now: Instant) {
+        self.shown = Some(now);
+        self.dry = None;
+    }
+
+    /// Another document that is taken to stand: whether Tyk shows it tells whether Tyk has loaded its files.
+    pub(super) fn neighbour(&self, but: impl Fn(&str) -> bool) -> Option<Arc<str>> {
+        let standing = |entry: &Entry| matches!(entry.state, State::Stands(_) | State::Trusted);
+        let mut others = self.entries.iter().filter(|(id, _)| !but(id));
+        others.find_map(|(id, entry)| standing(entry).then(|| Arc::clone(id)))
+    }
+
+    /// A look finds nothing. Whether that is to be believed: the same document was missed for a while, or every one was.
+    /// A gateway that is starting answers before it has loaded its files.
+    pub(super) fn is_missed(&mut self, id: &str, now: Instant, settings: &Settings) -> bool {
+        let dry = *self.dry.get_or_insert(now);
+        let Some(entry) = self.entries.get_mut(id) else {
+            return false;
+        };
+        let missed = *entry.missed.get_or_insert(now);
+        let believed = now.saturating_duration_since(missed.min(dry)) >= settings.recheck;
+        if !believed {
+            self.recheck(id, now, settings);
+        }
+        believed
+    }
+
+    /// A look says nothing yet: it is made again in a moment, and not before.
+    pub(super) fn recheck(&mut self, id: &str, now: Instant, settings: &Settings) {
+        self.hurry = self.hurry.saturating_sub(1);
+        self.later(Check::Api(id.into()), now + settings.recheck);
+    }
+
     /// Takes a look for good: it is made again at `next`.
     pub(super) fn looked(&mut self, id: &Arc<str>, digest: u128, next: Instant) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.missed = None;
+        }
         self.put(id, State::Stands(digest));
         self.schedule(id, Some(next));
     }
@@ -623,6 +797,7 @@ impl Book {
 
     /// A check found something.
     pub(super) fn hit(&mut self) {
+        self.record_shown(Instant::now());
         self.misses = 0;
         self.hurry = self.hurry.saturating_sub(1);
     }

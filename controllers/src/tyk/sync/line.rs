@@ -1,5 +1,6 @@
 //! One client as a batch uses it: the fence before everything, one more connection when the credential is refused, and
-//! nothing more is asked once it is clear that nobody answers.
+//! nothing more is asked once it is clear that Tyk does not answer. A call about one document that fails is that document's
+//! failure as long as Tyk answers a question about another id.
 
 use std::{
     future::Future,
@@ -7,6 +8,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use super::{Connector, book::breaks};
@@ -18,6 +20,30 @@ use crate::tyk::{
 /// So many documents in a row that failed with 5xx mean that Tyk fails, not the documents.
 const FAILING: u32 = 3;
 
+/// No API has this id: identities are digests of something.
+pub(super) const PROBE: &str = "gwapi-00000000000000000000";
+
+/// The longest wait for the answer that tells a failure of one document from one of the connection.
+const ANSWERED: Duration = Duration::from_secs(5);
+
+/// Whether a failure may be that of one document alone. A request for patience never is.
+fn suspect(error: &TykError) -> bool {
+    breaks(error) && error.class != TykErrorClass::Busy
+}
+
+/// Whether Tyk answers a question about an id that no document has.
+pub(super) async fn answers(api: &Arc<dyn TykApi>) -> bool {
+    matches!(tokio::time::timeout(ANSWERED, api.get(PROBE)).await, Ok(Ok(_)))
+}
+
+/// The error of a look at one document: it is not about the connection when Tyk answers another question.
+pub(super) async fn blame(api: &Arc<dyn TykApi>, error: TykError) -> TykError {
+    match suspect(&error) && answers(api).await {
+        true => TykError::new(TykErrorClass::Failing, error.message),
+        false => error,
+    }
+}
+
 pub(super) struct Line {
     connector: Arc<dyn Connector>,
     may_write: MayWrite,
@@ -27,6 +53,7 @@ pub(super) struct Line {
     broken: Mutex<Option<TykError>>,
     failing: AtomicU32,
     worked: AtomicBool,
+    probing: tokio::sync::Mutex<()>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -49,6 +76,7 @@ impl Line {
             broken: Mutex::new(None),
             failing: AtomicU32::new(0),
             worked: AtomicBool::new(false),
+            probing: tokio::sync::Mutex::default(),
         }
     }
 
@@ -67,8 +95,23 @@ impl Line {
         self.worked.load(Ordering::Relaxed)
     }
 
-    /// Makes a call, if it makes sense to.
+    /// Makes a call about one document or certificate, if it makes sense to.
     pub(super) async fn call<R, F>(&self, ask: impl Fn(Arc<dyn TykApi>) -> F) -> Result<R, TykError>
+    where
+        F: Future<Output = Result<R, TykError>>,
+    {
+        self.make(ask, false).await
+    }
+
+    /// Makes a call that is about everything.
+    pub(super) async fn call_for_all<R, F>(&self, ask: impl Fn(Arc<dyn TykApi>) -> F) -> Result<R, TykError>
+    where
+        F: Future<Output = Result<R, TykError>>,
+    {
+        self.make(ask, true).await
+    }
+
+    async fn make<R, F>(&self, ask: impl Fn(Arc<dyn TykApi>) -> F, for_all: bool) -> Result<R, TykError>
     where
         F: Future<Output = Result<R, TykError>>,
     {
@@ -91,12 +134,14 @@ impl Line {
             };
         }
         match &answer {
-            Err(error) if breaks(error) || error.class == TykErrorClass::Fenced => {
-                lock(&self.broken).get_or_insert_with(|| error.clone());
-            }
+            Err(error) if !for_all && suspect(error) => self.suspect(error).await,
+            Err(error) if breaks(error) || error.class == TykErrorClass::Fenced => self.break_off(error),
             Err(error) if error.class == TykErrorClass::Failing => {
                 if self.failing.fetch_add(1, Ordering::Relaxed) + 1 >= FAILING {
-                    lock(&self.broken).get_or_insert_with(|| error.clone());
+                    match for_all {
+                        true => self.break_off(error),
+                        false => self.suspect(error).await,
+                    }
                 }
             }
             _ => {
@@ -105,6 +150,24 @@ impl Line {
             }
         }
         answer
+    }
+
+    fn break_off(&self, error: &TykError) {
+        lock(&self.broken).get_or_insert_with(|| error.clone());
+    }
+
+    /// A call about one document failed: finds out whether the connection fails.
+    async fn suspect(&self, error: &TykError) {
+        let _one = self.probing.lock().await;
+        if self.broken().is_some() {
+            return;
+        }
+        if answers(&self.api()).await {
+            self.failing.store(0, Ordering::Relaxed);
+            self.worked.store(true, Ordering::Relaxed);
+        } else {
+            self.break_off(error);
+        }
     }
 
     /// The credential may have been changed: one more client, once. `None`: that was done before.

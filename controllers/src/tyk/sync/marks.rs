@@ -36,16 +36,13 @@ impl Place {
     }
 }
 
-/// An API as it is sent.
+/// What is known of an API that is to be sent. The document itself is made when it is needed ([`sent`]): a batch would hold
+/// those of all its routes until the reload.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// The stamped document.
-    pub(super) document: Value,
     /// Of the mark.
     pub(super) hash: u128,
     pub(super) place: Place,
-    /// See [`essence`].
-    pub(super) essence: u64,
     /// Its listen path.
     pub(super) path: String,
     /// See [`NONCE`].
@@ -53,25 +50,32 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// What is sent for `api` to the Tyk `here`.
+    /// Of what is sent for `api` to the Tyk `here`.
     pub(super) fn of(api: &TykApi, owner: &Owner, here: &str, nonce: u32) -> Self {
-        let mut api = api.clone();
-        if let Some(root) = api.document.as_object_mut() {
-            root.insert(HERE.to_owned(), Value::from(here));
-            if nonce > 0 {
-                root.insert(NONCE.to_owned(), Value::from(nonce));
-            }
-        }
-        let document = stamp(api, owner).document;
+        Self::read(&sent(api, owner, here, nonce), nonce)
+    }
+
+    /// Of a document as it is sent.
+    pub(super) fn read(document: &Value, nonce: u32) -> Self {
         Self {
-            hash: mark(&document).unwrap_or_default(),
-            place: Place::of(&document),
-            essence: essence(&document),
-            path: path(&document).unwrap_or_default().to_owned(),
+            hash: mark(document).unwrap_or_default(),
+            place: Place::of(document),
+            path: path(document).unwrap_or_default().to_owned(),
             nonce,
-            document,
         }
     }
+}
+
+/// The document that is sent for `api` to the Tyk `here`.
+pub(super) fn sent(api: &TykApi, owner: &Owner, here: &str, nonce: u32) -> Value {
+    let mut api = api.clone();
+    if let Some(root) = api.document.as_object_mut() {
+        root.insert(HERE.to_owned(), Value::from(here));
+        if nonce > 0 {
+            root.insert(NONCE.to_owned(), Value::from(nonce));
+        }
+    }
+    stamp(api, owner).document
 }
 
 fn part<'v>(document: &'v Value, pointer: &str) -> Option<&'v Value> {
@@ -106,7 +110,7 @@ pub(super) fn nonce(document: &Value) -> u32 {
         .unwrap_or_default()
 }
 
-fn hashed(values: [Option<&Value>; 5]) -> u64 {
+fn hashed(values: [Option<&Value>; 2]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for value in values {
         // Tyk leaves out what is empty or false.
@@ -121,9 +125,6 @@ fn slot(document: &Value) -> u64 {
     hashed([
         part(document, "/server/listenPath/value"),
         part(document, "/server/customDomain/name"),
-        None,
-        None,
-        None,
     ])
 }
 
@@ -133,19 +134,8 @@ fn planes(document: &Value) -> Box<[u64]> {
         enabled == Some(true)
     });
     let tags = tags.and_then(|tags| tags.get("tags")?.as_array());
-    let tag = |tag: &Value| hashed([Some(tag), None, None, None, None]);
+    let tag = |tag: &Value| hashed([Some(tag), None]);
     tags.into_iter().flatten().map(tag).collect()
-}
-
-/// Digest of what a route decides about and Tyk shows as it was sent: tells an edit that left the mark alone.
-pub(super) fn essence(document: &Value) -> u64 {
-    hashed([
-        part(document, "/server/listenPath/value"),
-        part(document, "/server/listenPath/strip"),
-        part(document, "/server/customDomain/name"),
-        part(document, "/upstream/url"),
-        part(document, "/info/state/active"),
-    ])
 }
 
 /// Whether a document was written to a Tyk by another name than this.
@@ -206,17 +196,14 @@ mod tests {
             Wanted::of(&api(), &owner("1"), "here", 1),
         );
         assert_ne!(plain.hash, again.hash);
-        assert_eq!(
-            (&plain.place, plain.essence, &plain.path),
-            (&again.place, again.essence, &again.path)
-        );
-        assert_eq!(nonce(&again.document), 1);
-        assert_eq!(mark(&again.document), Some(again.hash));
+        assert_eq!((&plain.place, &plain.path), (&again.place, &again.path));
+        let document = sent(&api(), &owner("1"), "here", 1);
+        assert_eq!((nonce(&document), mark(&document)), (1, Some(again.hash)));
     }
 
     #[test]
     fn the_owner_is_the_route_of_the_cluster_whatever_its_uid() {
-        let sent = Wanted::of(&api(), &owner("1"), "here", 0).document;
+        let sent = sent(&api(), &owner("1"), "here", 0);
         assert!(owned(&sent, &owner("2")));
         let other = Owner {
             cluster: "d".to_owned(),

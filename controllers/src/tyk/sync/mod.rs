@@ -25,6 +25,7 @@ mod book;
 mod line;
 mod marks;
 mod orphans;
+mod shown;
 mod sweep;
 
 pub use actors::{Actors, Settings};
@@ -119,11 +120,20 @@ pub trait Connector: Send + Sync + 'static {
 /// class, the Gateway or the context may be gone. A seam, like [`Connector`]; the operator reads context and Secret.
 #[async_trait]
 pub trait Contexts: Send + Sync + 'static {
-    /// Its connection, as the model would read it for a class; [`TykErrorClass::NoConnection`] when there is none (the
+    /// Its connection, as the model would read it for a class, if its Secret is one of `secrets`; [`TykErrorClass::NoConnection`] when there is none (the
     /// message says what is missing), another class when it could not be asked.
     ///
     /// [`TykErrorClass::NoConnection`]: super::client::TykErrorClass::NoConnection
-    async fn connection(&self, context: &Key) -> Result<Arc<Connection>, TykError>;
+    async fn connection(&self, context: &Key, secrets: Secrets) -> Result<Arc<Connection>, TykError>;
+}
+
+/// Which Secret a context may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrets {
+    /// Any: a GatewayClass names the context, so its author is responsible.
+    Anywhere,
+    /// One of the context's own namespace: anybody may have written the context.
+    OwnNamespace,
 }
 
 /// Told that a document of a route is not any more as it was written (lost, edited, renamed): hand in its job again.
@@ -136,6 +146,10 @@ pub trait Routes: Send + Sync + 'static {
 
     /// Whether there is an HTTPRoute of this name, whosever it is; `None` while not all of them are known.
     fn exists(&self, route: &Key) -> Option<bool>;
+
+    /// Whether a GatewayClass of this installation leads to this Tyk now. Another Tyk is not swept, and no route learns of
+    /// its documents: its context may have come out of an annotation.
+    fn leads_to(&self, connection: &Connection) -> bool;
 }
 
 /// What a reconcile sees of the actors. A seam, so that the controller can be tested alone.

@@ -77,6 +77,10 @@ impl Book {
         };
         let mut any = false;
         for id in gone {
+            // Only the route's own goes with it.
+            if self.entries.contains_key(&id) && !self.belongs(&id, route) {
+                continue;
+            }
             let Some(entry) = self.entries.get(&id).filter(|entry| entry.state != State::Gone) else {
                 self.drop_entry(&id);
                 continue;
@@ -345,16 +349,26 @@ impl Book {
     pub(super) fn known(&self, route: &Key) -> BTreeSet<String> {
         let ids = self.routes.get(route).into_iter().flat_map(|route| &route.ids);
         ids.filter(|id| {
-            let entry = self.entries.get(*id);
+            let entry = self.entries.get(*id).filter(|entry| entry.owner.route == *route);
             entry.is_some_and(|entry| !matches!(entry.state, State::Gone | State::Leaving))
         })
         .map(ToString::to_string)
         .collect()
     }
 
-    /// Somebody else's document has the id of a removal: it is none of ours, and nothing is known of it.
-    pub(super) fn not_ours(&mut self, removal: &Removal) {
-        self.orphans.remove(&removal.id);
-        self.drop_entry(&removal.id);
+    /// The document under the id of a removal carries another owner key than the removal's: forgets what was believed of it
+    /// in the name of this owner. What another route has under the id stays known.
+    pub(super) fn not_ours(&mut self, removal: &Removal, owner: &Owner) {
+        let theirs = |orphan: &Orphan| orphan.owner.route != owner.route;
+        if !self.orphans.get(&removal.id).is_some_and(theirs) {
+            self.orphans.remove(&removal.id);
+        }
+        if self.belongs(&removal.id, &owner.route) {
+            self.drop_entry(&removal.id);
+        }
+        self.ailing.remove(&removal.id);
+        if let Some(route) = self.routes.get_mut(&owner.route) {
+            route.ids.remove(&removal.id);
+        }
     }
 }

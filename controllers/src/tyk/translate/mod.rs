@@ -199,7 +199,7 @@ fn custom_domain(host: &str, organisation: &str, certificates: &[CertificateUse]
 }
 
 /// JSON without white space and with sorted keys, whatever order the map type keeps.
-fn canonical(value: &Value) -> Vec<u8> {
+pub(in crate::tyk) fn canonical(value: &Value) -> Vec<u8> {
     fn write(value: &Value, out: &mut String) {
         match value {
             Value::Object(map) => {

@@ -220,6 +220,16 @@ impl World {
         state.model().connections().cloned().collect()
     }
 
+    /// Whether a GatewayClass of this installation names an OperatorContext now, readable or not.
+    pub fn names(&self, context: &Key) -> bool {
+        lock(&self.0.state).model().names(context)
+    }
+
+    /// The Secret that a context names.
+    pub fn secret_of(&self, context: &Key) -> Option<Key> {
+        lock(&self.0.state).model().secret_of(context)
+    }
+
     /// The route could not be served through these Gateways: their listeners do not count it, until the next word.
     pub fn failing(&self, route: &Key, gateways: BTreeSet<Key>) {
         let changes = lock(&self.0.state).fail(route, gateways);

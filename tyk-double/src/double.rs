@@ -1,6 +1,7 @@
 //! A stand-in is set up and started here.
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     net::{Ipv4Addr, SocketAddr},
     ops::Deref,
@@ -72,6 +73,7 @@ pub struct Double {
     pub(crate) tls: Option<SocketAddr>,
     pub(crate) log: bool,
     pub(crate) behind: Option<SocketAddr>,
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 impl fmt::Debug for Double {
@@ -99,6 +101,7 @@ impl Double {
             tls: None,
             log: false,
             behind: None,
+            environment: BTreeMap::new(),
         }
     }
 
@@ -169,6 +172,12 @@ impl Double {
     /// The data plane over TLS, with the certificates of the store by server name.
     pub fn tls_listen(mut self, address: SocketAddr) -> Self {
         self.tls = Some(address);
+        self
+    }
+
+    /// A variable of the gateway's environment: `TYK_SECRET_X` is what `$secret_env.x` in a rewritten URL becomes.
+    pub fn environment(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.environment.insert(name.into(), value.into());
         self
     }
 

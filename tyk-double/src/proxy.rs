@@ -1,12 +1,18 @@
 //! The data plane: a request goes through the operations of its API and on to a backend, with its bytes as they are.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    sync::{Arc, LazyLock},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use regex::Regex;
 use tokio::net::TcpStream;
 
 use crate::{
@@ -311,8 +317,15 @@ async fn go_on(
             Some(query) => format!("{seen}{raw}?{query}"),
             None => format!("{seen}{raw}"),
         };
-        if let Some(captures) = rewrite.pattern.captures(&whole) {
-            let to = replaced(&rewrite.to, &captures);
+        // A URL that the pattern does not fit is tried once more without escapes; then it is looked through as it is.
+        let plain = decoded(&whole);
+        let captures = rewrite.pattern.captures(&whole);
+        let environment = &shared.settings.environment;
+        let made = match captures.or_else(|| rewrite.pattern.captures(&plain)) {
+            Some(captures) => Some(substituted(&replaced(&rewrite.to, &captures), environment)),
+            None => Some(substituted(&whole, environment)).filter(|made| *made != whole),
+        };
+        if let Some(to) = made {
             let (to, rest) = match to.split_once('?') {
                 Some((to, query)) => (to.to_owned(), Some(query.to_owned())),
                 None => (to, None),
@@ -432,6 +445,27 @@ async fn go_on(
             finish(response)
         }
     }
+}
+
+/// References to secrets and variables in a rewritten URL. Of all that Tyk knows only the environment has values here.
+fn substituted(url: &str, environment: &BTreeMap<String, String>) -> String {
+    static REFERENCE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"\$(?:secret_(?:env|conf|vault|consul|file)|tyk_(?:context|meta))\.([A-Za-z0-9_./-]+)")
+            .ok()
+    });
+    let Some(reference) = REFERENCE.as_ref() else {
+        return url.to_owned();
+    };
+    let value = |found: &regex::Captures<'_>| {
+        let (whole, name) = (found.get(0), found.get(1));
+        let name = name.map_or("", |name| name.as_str()).to_uppercase();
+        whole
+            .filter(|whole| whole.as_str().starts_with("$secret_env."))
+            .and_then(|_| environment.get(&format!("TYK_SECRET_{name}")))
+            .cloned()
+            .unwrap_or_default()
+    };
+    reference.replace_all(url, value).into_owned()
 }
 
 /// `$1` and so on. What a group brings in is looked through again for the groups that follow.

@@ -99,6 +99,14 @@ pub enum Mode {
     Dashboard,
 }
 
+/// Returns whether some gateway of one connection loads APIs with either of two sets of segment tags.
+///
+/// A gateway that is not segmented loads every API, tagged or not, and an untagged API may be meant for such gateways only:
+/// so an API without tags shares a data plane with each other one. Symmetric, and no equivalence: to be asked of pairs.
+pub(super) fn share_data_plane<T: PartialEq>(one: &[T], other: &[T]) -> bool {
+    one.is_empty() || other.is_empty() || one.iter().any(|tag| other.contains(tag))
+}
+
 /// Answer for a Gateway of a class of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayVerdict {

@@ -286,8 +286,83 @@ pub(crate) fn a_redirect_of_one_method(backends: &Backends) -> Case {
     })
 }
 
-/// A client's reference to a secret stays text, in the path, the query and a header: nothing here captures it. (With
-/// ReplaceFullPath a query is captured, and the gateway replaces it: docs/src/tyk/limits.md.)
+/// A client's reference to a secret reaches no backend as the secret where paths are rewritten: it is cut off before it is
+/// whole. What only looks like one arrives as it was sent.
+pub(crate) fn a_rewrite_captures_no_token(backends: &Backends) -> Case {
+    let mut full = at("/leak-full", backends);
+    full.operations = every_method(&full_path("/new"));
+    let mut beside = at("/leak-beside", backends);
+    beside.operations = methods(&[Method::Post], &OperationPlan::default());
+    beside.operations.insert(Method::Get, full_path("/new"));
+    let mut both = beside.clone();
+    both.path = "/leak-both".to_owned();
+    both.prefix = Some("/v2".to_owned());
+    let mut part = both.clone();
+    part.path = "/leak-part".to_owned();
+    part.prefix = Some("/v2$".to_owned());
+    Case::new([full, beside, both, part], |gateway| {
+        let secret = "$secret_env.of_the_test";
+        let asked = [
+            ("GET", "/leak-full", "/new"),
+            ("POST", "/leak-beside", "/leak-beside/x"),
+            ("POST", "/leak-both", "/v2/x"),
+            ("POST", "/leak-part", "/v2$/x"),
+        ];
+        for (method, listen, arrives) in asked {
+            for (query, left) in [
+                (secret.to_owned(), "$secret".to_owned()),
+                (format!("a=1&b={secret}&c=2"), "a=1&b=$secret".to_owned()),
+                (format!("a=$sec$tyk${secret}"), "a=$sec$tyk$$secret".to_owned()),
+                ("a=$tyk_context.path".to_owned(), "a=$tyk".to_owned()),
+                (
+                    "a=$SECRET_env.x&b=$secrets&c=$".to_owned(),
+                    "a=$SECRET_env.x&b=$secrets&c=$".to_owned(),
+                ),
+                (
+                    "a=%24secret_env.of_the_test".to_owned(),
+                    "a=%24secret_env.of_the_test".to_owned(),
+                ),
+            ] {
+                let answer = gateway.ask(method, &format!("{listen}/x?{query}"));
+                assert_eq!(
+                    answer.target(),
+                    format!("{arrives}?{left}"),
+                    "{method} {listen} {query}"
+                );
+                assert!(!answer.body.contains("the-secret-itself"));
+            }
+            // In the path, and in what the prefix begins.
+            for path in [
+                format!("{listen}/{secret}/x"),
+                format!("{listen}secret_env.of_the_test"),
+                format!("{listen}/x%2F{secret}"),
+            ] {
+                let answer = gateway.ask(method, &path);
+                assert!(
+                    !answer.body.contains("the-secret-itself"),
+                    "{path}: {}",
+                    answer.body
+                );
+            }
+        }
+    })
+}
+
+/// Reached under its id a path is another one than that of the match: nothing is captured, and nothing replaced.
+pub(crate) fn a_rewrite_under_the_id_of_an_api_leaks_nothing(backends: &Backends) -> Case {
+    let mut plan = prefixed("/leak-id", "/v2", backends);
+    plan.operations = methods(&[Method::Post], &OperationPlan::default());
+    plan.operations.insert(Method::Get, full_path("/new"));
+    let id = routewright::tyk::translate::identity(&plan);
+    Case::new([plan], move |gateway| {
+        for method in ["GET", "POST"] {
+            let answer = gateway.ask(method, &format!("/{id}/x?a=$secret_env.of_the_test"));
+            assert!(!answer.body.contains("the-secret-itself"), "{}", answer.body);
+        }
+    })
+}
+
+/// A client's reference to a secret stays text, in the path, the query and a header: nothing here captures it.
 pub(crate) fn a_clients_token_is_not_replaced(backends: &Backends) -> Case {
     let mut headers = at("/token-headers", backends);
     headers.operations = every_method(&request(&[("X-Set", "1")], &[]));

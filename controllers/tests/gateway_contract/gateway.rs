@@ -62,6 +62,7 @@ impl Gateway {
             Switches::On => double::Switches::ON,
             Switches::Off => double::Switches::OFF,
         });
+        let settings = settings.environment("TYK_SECRET_OF_THE_TEST", "the-secret-itself");
         let running = runtime.block_on(settings.start()).unwrap();
         Self {
             address: running.address(),

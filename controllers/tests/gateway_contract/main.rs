@@ -99,6 +99,8 @@ fn everywhere() -> Vec<(&'static str, Story)> {
         filters::a_redirect_is_answered_by_the_gateway,
         filters::a_redirect_of_one_method,
         filters::a_clients_token_is_not_replaced,
+        filters::a_rewrite_captures_no_token,
+        filters::a_rewrite_under_the_id_of_an_api_leaks_nothing,
         attached::authentication_of_a_definition,
         attached::keys_as_the_page_makes_them,
         attached::a_redirect_is_open_despite_authentication,

@@ -187,6 +187,14 @@ fn replace_prefix_match_with_a_slash_removes_the_path() {
     );
 }
 
+/// A text without a reference to a secret or variable, as the gateway itself reads patterns.
+const TOKEN_FREE: &str = concat!(
+    r"(?:[^$]|(?:\$(?:k(?:v)?|s(?:e(?:c(?:r(?:e(?:t)?)?)?)?)?|t(?:y(?:k)?)?)?)*",
+    r"\$(?:[^$kst]|k(?:[^$v]|v(?:[^$\x7b]))|s(?:[^$e]|e(?:[^$c]|c(?:[^$r]|r(?:[^$e]|e(?:[^$t]|t(?:[^$_]))))))",
+    r"|t(?:[^$y]|y(?:[^$k]|k(?:[^$_])))))*",
+    r"(?:\$(?:k(?:v)?|s(?:e(?:c(?:r(?:e(?:t)?)?)?)?)?|t(?:y(?:k)?)?)?)*",
+);
+
 // --- full path --------------------------------------------------------------------------------------------
 
 /// The upstream has no path; the rewrite puts the listen path in front, which strip takes away again.
@@ -200,7 +208,7 @@ fn replace_full_path_is_rewritten_with_the_query_kept() {
     for method in Method::ALL {
         assert_eq!(
             rewrite(&plan, method.as_str()).unwrap(),
-            (r"^[^?]*(\?.*)?$".to_owned(), "/orders/new$1".to_owned())
+            (format!(r"^[^?]*(\?{TOKEN_FREE})?.*$"), "/orders/new$1".to_owned())
         );
     }
 }
@@ -242,7 +250,10 @@ fn methods_without_replacement_keep_the_full_path() {
     ]);
     assert_eq!(
         rewrite(&plan, "post").unwrap(),
-        (r"^(?:[a-z]+://[^/?#]*)?(.*)$".to_owned(), "/orders$1".to_owned())
+        (
+            format!(r"^(?:[a-z]+://[^/?#]*)?({TOKEN_FREE}).*$"),
+            "/orders$1".to_owned()
+        )
     );
     // On the root path strip takes nothing away.
     plan.path = "/".to_owned();
@@ -267,13 +278,65 @@ fn replace_full_path_beside_replace_prefix_match() {
     assert_eq!(
         rewrite(&plan, "post").unwrap(),
         (
-            r"^(?:[a-z]+://[^/?#]*)?(?:/|%2[fF])(?:a|%61)(?:\x2e|%2[eE])(?:b|%62)(.*)$".to_owned(),
+            format!(
+                r"^(?:[a-z]+://[^/?#]*)?(?:(?:/|%2[fF])(?:a|%61)(?:\x2e|%2[eE])(?:b|%62)({TOKEN_FREE}).*|.*)$"
+            ),
             "/a.b/new$1".to_owned()
         )
     );
     // What strip leaves is already right when the prefix is removed.
     plan.prefix = Some("/".to_owned());
     assert_eq!(rewrite(&plan, "post"), None);
+}
+
+/// What a client sends is looked through for references to secrets once the URL is rewritten: none is captured, and no
+/// pattern fails to fit, since then the URL is looked through as it is.
+#[test]
+fn no_rewrite_captures_a_substitution_token() {
+    let mixed = |prefix: Option<&str>| {
+        let mut plan = plan();
+        plan.prefix = prefix.map(str::to_owned);
+        plan.operations = BTreeMap::from([
+            (Method::Get, full_path("/new")),
+            (Method::Post, OperationPlan::default()),
+        ]);
+        plan
+    };
+    for (plan, method) in [
+        (all(&full_path("/new")), "get"),
+        (mixed(None), "post"),
+        (mixed(Some("/v2")), "post"),
+        (mixed(Some("/v2$")), "post"),
+        (mixed(Some("/v2$tyk")), "post"),
+    ] {
+        let (pattern, to) = rewrite(&plan, method).unwrap();
+        let pattern = regex::Regex::new(&pattern).unwrap();
+        for token in [
+            "$secret_env.x",
+            "$tyk_context.path",
+            "$kv{a:b}",
+            "$secret_vault.a/b.c",
+        ] {
+            for url in [
+                format!("/orders/x?a={token}"),
+                format!("/orders/x?{token}"),
+                format!("/orders?a=$secret$tyk$${token}&b=1"),
+                format!("/orders/{token}/x?y=1"),
+                format!("/orders{}", token.trim_start_matches('$')),
+                format!("/orders_context.path{token}"),
+                format!("/gwapi-00000000000000000000/x?a={token}"),
+                format!("http://shop.example.com/orders/x?a={token}"),
+                format!("//orders/{token}"),
+            ] {
+                let captures = pattern.captures(&url).unwrap();
+                let captured = captures.get(1).map_or("", |group| group.as_str());
+                let made = to.replace("$1", captured);
+                for token in ["$secret_", "$tyk_", "$kv{"] {
+                    assert!(!made.contains(token), "{url} becomes {made}");
+                }
+            }
+        }
+    }
 }
 
 /// A rewrite would take `$1` of the path for what it captured.

@@ -8,7 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use super::super::{objects::Key, verdict::Connection};
+use super::super::{
+    objects::Key,
+    verdict::{Connection, share_data_plane},
+};
 
 /// What a data plane is part of: the Tyk of a connection.
 pub(super) fn site(connection: &Connection) -> Arc<str> {
@@ -40,10 +43,7 @@ pub(super) struct Claimant {
 impl Claimant {
     /// Whether some gateway may load APIs of both: a test of pairs, not an equivalence.
     fn shares_data_plane(&self, other: &Self) -> bool {
-        self.open_source
-            || other.open_source
-            || (self.tags.is_empty() && other.tags.is_empty())
-            || self.tags.iter().any(|tag| other.tags.contains(tag))
+        self.open_source || other.open_source || share_data_plane(&self.tags, &other.tags)
     }
 }
 
@@ -135,5 +135,80 @@ impl Claims {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.places.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn claimant() -> impl Strategy<Value = Claimant> {
+        (
+            any::<bool>(),
+            proptest::collection::btree_set("[abc]", 0..3),
+            0..4_usize,
+        )
+            .prop_map(|(open_source, tags, index)| Claimant {
+                created: 0,
+                route: Key::new("shop", "r"),
+                index,
+                gateway: Key::new("infra", "g"),
+                open_source,
+                tags: tags.into_iter().collect(),
+            })
+    }
+
+    /// The gateways that may exist, by their tags (none: not segmented), and whether each loads an API.
+    fn loads(claimant: &Claimant, gateway: &[&str]) -> bool {
+        claimant.open_source
+            || gateway.is_empty()
+            || claimant.tags.iter().any(|tag| gateway.contains(&tag.as_str()))
+    }
+
+    proptest! {
+        #[test]
+        fn two_share_a_data_plane_in_both_directions_or_in_none(a in claimant(), b in claimant()) {
+            prop_assert_eq!(a.shares_data_plane(&b), b.shares_data_plane(&a));
+            prop_assert!(a.shares_data_plane(&a));
+        }
+
+        /// Tags on both sides that do not meet are the only way to stay apart.
+        #[test]
+        fn two_with_tags_share_what_some_segmented_gateway_loads(a in claimant(), b in claimant()) {
+            let segmented: [&[&str]; 4] = [&["a"], &["b"], &["c"], &["a", "b", "c"]];
+            let single = segmented.iter().take(3).any(|gateway| loads(&a, gateway) && loads(&b, gateway));
+            let untagged = a.tags.is_empty() || b.tags.is_empty();
+            prop_assert_eq!(a.shares_data_plane(&b), single || untagged || a.open_source || b.open_source);
+        }
+
+        /// Of one place: no two winners share a data plane, and each loser shares it with the winner that it is told of,
+        /// which comes first.
+        #[test]
+        fn winners_of_a_place_share_nothing(all in proptest::collection::vec(claimant(), 0..8)) {
+            let place = Arc::new(Place { site: "tyk".into(), host: None, path: "/".into() });
+            let wanted: Vec<Claim> = all
+                .into_iter()
+                .enumerate()
+                .map(|(index, claimant)| Claim {
+                    place: Arc::clone(&place),
+                    claimant: Arc::new(Claimant { index, ..claimant }),
+                })
+                .collect();
+            let mut claims = Claims::default();
+            claims.replace(&[], &wanted);
+            claims.settle();
+            let winners: Vec<&Claim> = wanted.iter().filter(|claim| claims.lost_to(claim).is_none()).collect();
+            for claim in &wanted {
+                let sharing = winners.iter().filter(|winner| winner.claimant.shares_data_plane(&claim.claimant));
+                match claims.lost_to(claim) {
+                    None => prop_assert_eq!(sharing.count(), 1),
+                    Some(winner) => {
+                        prop_assert!(*winner < *claim.claimant);
+                        prop_assert!(winner.shares_data_plane(&claim.claimant));
+                    }
+                }
+            }
+        }
     }
 }

@@ -774,9 +774,9 @@ fn gateways_of_different_data_planes_both_serve_a_route() {
     // one common tag, and they share
     world.put(tags("infra", "second", &["blue", "edge"]));
     assert_eq!(accepted(&world), ["True Accepted", "False DataPlaneShared"]);
-    // no tags at all on one side: gateways that are not segmented load only those
+    // no tags at all on one side: gateways that are not segmented load the tagged APIs too
     world.put(tags("infra", "second", &[]));
-    assert_eq!(accepted(&world), ["True Accepted", "True Accepted"]);
+    assert_eq!(accepted(&world), ["True Accepted", "False DataPlaneShared"]);
     // an open-source gateway loads everything
     let mut open = context();
     open.env.as_mut().unwrap().mode = Some("ce".into());
@@ -1052,6 +1052,31 @@ fn a_route_whose_apis_are_kept_holds_its_claim() {
     assert_eq!(accepted(&world, "old"), "False BaseDocumentUnresolved");
     assert_eq!(disposition(&world, "old"), Disposition::Keep);
     assert!(outdone(&world, "young"));
+}
+
+#[test]
+fn routes_of_a_tagged_and_of_an_untagged_gateway_want_one_place() {
+    // given a Dashboard, Gateway infra/edge with a tag and infra/plain without, and a route through each
+    let mut plain = gateway("infra", "plain", vec![http("web", 80)]);
+    plain.parameters = Some(context_ref(None, "plain"));
+    let mut second = older("second", 2);
+    second.parents = vec![parent("infra", "plain")];
+    let mut world = World::new()
+        .with(plain)
+        .with(tags("infra", "plain", &[]))
+        .with(older("first", 1))
+        .with(second);
+    // then the gateways that are not segmented would load both, so the older one has the place
+    assert!(!outdone(&world, "first"));
+    assert!(outdone(&world, "second"));
+    let told = message(&world.parent("second").conditions, "PartiallyInvalid");
+    assert!(
+        told.contains("HTTPRoute shop/first on Gateway infra/edge"),
+        "{told}"
+    );
+    // and both have it once the tags are different
+    world.put(tags("infra", "plain", &["blue"]));
+    assert!(!outdone(&world, "second"));
 }
 
 #[test]

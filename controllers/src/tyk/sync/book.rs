@@ -21,7 +21,7 @@ use crate::{
         client::{TykError, TykErrorClass},
         objects::{Fingerprint, Key},
         translate::{Owner, certificate_id},
-        verdict::{CertificateUse, Connection, Mode},
+        verdict::{CertificateUse, Connection, Mode, share_data_plane},
     },
 };
 
@@ -365,7 +365,7 @@ impl Book {
             let entry = self.entries.get(other)?;
             // It is the gateways that rename the second API of a place, and the Dashboard does not show it. But behind a
             // Dashboard they may be told apart by tags.
-            let meet = self.mode == Mode::OpenSource || share(&entry.place.planes, &place.planes);
+            let meet = self.mode == Mode::OpenSource || share_data_plane(&entry.place.planes, &place.planes);
             (&**other != id && meet && entry.holds() && !going(other))
                 .then(|| (Arc::clone(other), entry.owner.route.clone()))
         })
@@ -954,11 +954,6 @@ impl Book {
         }
         standing
     }
-}
-
-/// Whether some gateway loads both: those without tags have one in common, as have those that share a tag.
-fn share(one: &[u64], other: &[u64]) -> bool {
-    (one.is_empty() && other.is_empty()) || one.iter().any(|tag| other.contains(tag))
 }
 
 /// Every part of a job failed alike.

@@ -1,7 +1,7 @@
 //! From a plan to a Tyk OAS document: canonical JSON, equal meaning, equal bytes. Decides nothing about routes.
 //!
 //! Here: identity, the whole, canonical bytes, refusals. `middleware` says what each method of an API does and how,
-//! `rewrite` how a path is replaced, `upstream` where requests go, `base` what a definition's document may hold and how
+//! `rewrite` how a path is replaced, `token_free` what a rewrite may capture, `upstream` where requests go, `base` what a definition's document may hold and how
 //! both are joined, `spelling` which keys of it Tyk takes for others, `attach` when they cannot be joined, `stamp` the
 //! owner's mark.
 
@@ -15,6 +15,7 @@ mod middleware;
 mod rewrite;
 mod spelling;
 pub mod stamp;
+mod token_free;
 mod upstream;
 
 pub use certain::certain;

@@ -3,12 +3,19 @@
 //! Without ReplaceFullPath nothing is rewritten: Tyk strips the listen path and puts the upstream URL's path in front.
 //! With it the upstream URL has no path, and each method rewrites to *listen path + wanted path*: Tyk strips exactly
 //! the listen path again, also where the wanted path starts with it. A rewrite sees the request's URL as it was sent
-//! (encoded, with the query, maybe in absolute form), captures one group only (Tyk looks for further groups in what
-//! the first one captured), and keeps the URL when its pattern does not fit.
+//! (encoded, with the query, maybe in absolute form) and captures one group only (Tyk looks for further groups in what
+//! the first one captured).
+//!
+//! Tyk replaces references to secrets and variables in the URL that comes out, and in that of a request whose URL the
+//! pattern does not fit (after another try on the unescaped URL). So each pattern fits every URL, and captures nothing that
+//! holds a substitution token: of such a query or path the rest, from the end of the token on, is left out.
 
 use std::fmt::Write as _;
 
-use super::Refusal;
+use super::{
+    Refusal,
+    token_free::{TOKEN_FREE, ends_in_part},
+};
 use crate::tyk::verdict::{ApiPlan, OperationPlan};
 
 /// `urlRewrite` of an operation.
@@ -51,15 +58,23 @@ pub(super) fn rewrite(plan: &ApiPlan, operation: &OperationPlan) -> Result<Optio
     let (pattern, replacement) = match (&operation.full_path, plan.prefix.as_deref()) {
         (Some(full), _) => {
             path(full, "the replacement of the full path")?;
-            (r"^[^?]*(\?.*)?$".to_owned(), full.as_str())
+            (format!(r"^[^?]*(\?{})?.*$", *TOKEN_FREE), full.as_str())
         }
         // What strip leaves is what the backend should see.
         (None, Some("/")) => return Ok(None),
         (None, None) if listen.is_empty() => return Ok(None),
-        (None, None) => (format!("{ABSOLUTE}(.*)$"), ""),
+        (None, None) => (format!("{ABSOLUTE}({}).*$", *TOKEN_FREE), ""),
         (None, Some(prefix)) => {
             path(prefix, "the replacement of the prefix")?;
-            (format!("{ABSOLUTE}{}(.*)$", encoded(listen)), prefix)
+            let rest = if ends_in_part(prefix) {
+                // What the client sends must not complete the token that the prefix begins.
+                format!("(?:[/?]{})?", *TOKEN_FREE)
+            } else {
+                TOKEN_FREE.clone()
+            };
+            // An API is also reached under its id, where the path is another one.
+            let pattern = format!("{ABSOLUTE}(?:{}({rest}).*|.*)$", encoded(listen));
+            (pattern, prefix)
         }
     };
     if group(listen) {

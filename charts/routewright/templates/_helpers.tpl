@@ -113,9 +113,9 @@ until the Pods that write to Tyk are gone.
 {{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled (not .Values.tyk.enabled) }}true{{ end }}
 {{- end }}
 
-{{/* Name of the Secret with the key that the operator signs its annotations on HTTPRoutes with. The operator makes it. */}}
-{{- define "routewright.annotationKey" -}}
-{{- include "routewright.fullname" . }}-tyk-annotation-key
+{{/* Name of the ConfigMap with the operator's record of the Tyks that its classes led to. The operator creates it. */}}
+{{- define "routewright.tykPlaces" -}}
+{{- .Release.Name }}-tyk-places
 {{- end }}
 
 {{/* TykOasApiDefinitions are looked at. */}}

@@ -179,7 +179,7 @@ fn granted(sets: &[&str]) -> BTreeSet<(String, String)> {
     roles
         .flat_map(|role| {
             let kind = match role["metadata"]["name"].as_str().unwrap() {
-                name if name.ends_with("-lease") || name.ends_with("-annotation-key") => "own",
+                name if name.ends_with("-lease") || name.ends_with("-tyk-places") => "own",
                 name if name.ends_with("-cleanup") => "uninstall",
                 _ if role["kind"] == "Role" => "namespaced",
                 _ => "cluster",

@@ -147,19 +147,19 @@ impl Release {
             vec!["get", "clusterrole", &wide],
             vec!["-n", &self.ns, "get", "role", &lease],
         ];
-        let key = format!("{}-tyk-annotation-key", self.full());
+        let places = format!("{}-tyk-places", self.full());
         let there = [
             "-n",
             &self.ns,
             "get",
             "role",
-            &key,
+            &places,
             "--ignore-not-found",
             "-o",
             "name",
         ];
         if !self.cluster.kubectl(there)?.trim().is_empty() {
-            roles.push(vec!["-n", &self.ns, "get", "role", &key]);
+            roles.push(vec!["-n", &self.ns, "get", "role", &places]);
         }
         roles.extend(namespaces.iter().map(|ns| vec!["-n", ns, "get", "role", &wide]));
         let mut all = BTreeSet::new();
@@ -185,8 +185,8 @@ impl Release {
             };
             let named = matches!(r.resource.as_str(), "customresourcedefinitions")
                 || (r.resource == "leases" && r.verb != "create")
-                // Of Secrets, those of the release's own namespace that a rule names.
-                || (r.resource == "secrets" && r.verb != "create" && r.name.ends_with("-annotation-key"));
+                // Of ConfigMaps, the record that a rule names.
+                || (r.resource == "configmaps" && r.verb == "patch" && r.name.ends_with("-tyk-places"));
             for verb in verbs {
                 used.insert(match named {
                     true => format!("{verb} {} {}", r.resource, r.name),

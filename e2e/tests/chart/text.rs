@@ -478,12 +478,7 @@ fn settings_become_variables_and_files() {
     // Gateway API on Tyk: what is not said is left to the program
     assert_eq!(
         more(&["tyk.enabled=true"]),
-        [
-            "ENABLE_TYK=true",
-            "TYK_ANNOTATION_KEY_SECRET=routewright-tyk-annotation-key"
-        ]
-        .map(str::to_owned)
-        .into()
+        ["ENABLE_TYK=true"].map(str::to_owned).into()
     );
     assert_eq!(
         more(&[
@@ -814,18 +809,12 @@ fn each_half_has_no_right_of_the_other() {
         !kinds.iter().any(|kind| kind.starts_with("ValidatingAdmission")),
         "{kinds:?}"
     );
-    // And the key of its annotations is one Secret by name
-    let keys: Vec<&String> = tyk
+    // And the record of its Tyks is one ConfigMap by name
+    let places: Vec<&String> = tyk
         .iter()
-        .filter(|right| right.contains("annotation-key"))
+        .filter(|right| right.contains("tyk-places"))
         .collect();
-    assert_eq!(
-        keys,
-        [
-            "get /secrets routewright-tyk-annotation-key",
-            "update /secrets routewright-tyk-annotation-key"
-        ]
-    );
+    assert_eq!(places, ["patch /configmaps routewright-tyk-places"]);
     // Given one for Garage alone, then it has no right that only Tyk needs
     let garage = [
         "ingress.enabled=true",

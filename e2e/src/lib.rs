@@ -3,7 +3,7 @@
 //! `tools` builds programs, `image` packs them, `node` runs Kubernetes in namespaces of its own, `audit` reads what
 //! was asked of it; `cluster` is what scenarios see of it, `operator`, `garage`, `contour` and `tyk` are what they put on it,
 //! `reader` what the documentation's reader finds on it;
-//! `tiers` runs all tests, `demo`, `demo_tyk` and `bench` show the product. Its behaviour is stated by the scenarios in `tests/`,
+//! `proof` puts known faults back for the simulator to find; `tiers` runs all tests, `demo`, `demo_tyk` and `bench` show the product. Its behaviour is stated by the scenarios in `tests/`,
 //! not here.
 #![cfg_attr(
     test,
@@ -29,6 +29,7 @@ pub mod kind;
 pub mod net;
 pub mod node;
 pub mod operator;
+pub mod proof;
 pub mod reader;
 pub mod s3;
 pub mod sh;

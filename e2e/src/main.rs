@@ -10,7 +10,7 @@ use routewright_e2e::sh::{self, say};
 use routewright_e2e::tiers::{self, Tier, Wanted};
 use routewright_e2e::tools::{PATIENCE, Part, Tools};
 use routewright_e2e::tyk::Which;
-use routewright_e2e::{Error, Result, bench, conformance, demo, demo_tyk, reader};
+use routewright_e2e::{Error, Result, bench, conformance, demo, demo_tyk, proof, reader};
 
 /// Scenarios on a real cluster, and that cluster by hand: a single-node Kubernetes in Linux namespaces of its own,
 /// without Docker. Without a command: `test cluster`.
@@ -49,7 +49,7 @@ enum What {
         keep: bool,
     },
     /// Play histories of the whole operator in simulated time: `sim --seeds 10000 --from 1`, `sim --seed 7` replays one and
-    /// tells it line by line, `sim --proof` puts known faults back and finds them. `sim --help` lists the rest.
+    /// tells it line by line, `sim --proof [NAME]` puts known faults back, one by one, and finds them. `sim --help` lists the rest.
     #[command(disable_help_flag = true)]
     Sim {
         /// Arguments of the simulator.
@@ -156,7 +156,19 @@ fn run(cli: Cli) -> Result<ExitCode> {
             });
         }
         What::Demo { chapter, keep } => return show(chapter, keep),
-        What::Sim { words } => return status(&mut tiers::simulator(&words)),
+        What::Sim { words } => {
+            if let [first, rest @ ..] = words.as_slice()
+                && first == "--proof"
+            {
+                let found = proof::run(rest.first().map_or("", String::as_str))?;
+                return Ok(if found {
+                    ExitCode::SUCCESS
+                } else {
+                    ExitCode::FAILURE
+                });
+            }
+            return status(&mut tiers::simulator(&words));
+        }
         What::Bench { what } => return measure(&what),
         What::Conformance { against, test } => return conform(against, test.as_deref()),
         What::Tools { all } => {

@@ -19,10 +19,12 @@ use routewright::{
         self,
         client::http::{Limits, Pools},
         controllers,
+        httproute::places::record_name,
+        objects::Key,
     },
 };
 use routewright_tyk_double::Double;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower::Service as _;
 
 use crate::{
@@ -576,23 +578,7 @@ fn options(flags: &Flags) -> Options {
                 None => tyk::Settings::default(),
             },
             cluster: Some(CLUSTER.into()),
+            record: Some(Key::new(OPERATOR_NAMESPACE, record_name(&flags.instance))),
         },
     }
-}
-
-/// What stands in the world, for a story: kinds and names.
-pub fn inventory(objects: &[Value]) -> Value {
-    let names: Vec<String> = objects
-        .iter()
-        .map(|object| {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            format!(
-                "{} {}/{}",
-                text(&object["kind"]),
-                text(&object["metadata"]["namespace"]),
-                text(&object["metadata"]["name"])
-            )
-        })
-        .collect();
-    json!(names)
 }

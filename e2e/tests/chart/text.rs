@@ -810,10 +810,7 @@ fn each_half_has_no_right_of_the_other() {
         "{kinds:?}"
     );
     // And the record of its Tyks is one ConfigMap by name
-    let places: Vec<&String> = tyk
-        .iter()
-        .filter(|right| right.contains("tyk-places"))
-        .collect();
+    let places: Vec<&String> = tyk.iter().filter(|right| right.contains("tyk-places")).collect();
     assert_eq!(places, ["patch /configmaps routewright-tyk-places"]);
     // Given one for Garage alone, then it has no right that only Tyk needs
     let garage = [

@@ -229,8 +229,20 @@ fn everything_wrong_is_found() {
             }),
             ("tyk.route.accepted", |s| {
                 let section = json!("absent");
-                set(s, "HTTPRoute", "shop", "/spec/parentRefs/0/sectionName", section.clone());
-                set(s, "HTTPRoute", "shop", "/status/parents/0/parentRef/sectionName", section);
+                set(
+                    s,
+                    "HTTPRoute",
+                    "shop",
+                    "/spec/parentRefs/0/sectionName",
+                    section.clone(),
+                );
+                set(
+                    s,
+                    "HTTPRoute",
+                    "shop",
+                    "/status/parents/0/parentRef/sectionName",
+                    section,
+                );
             }),
             ("tyk.route.accepted", |s| {
                 set(s, "HTTPRoute", "shop", "/metadata/generation", json!(2))

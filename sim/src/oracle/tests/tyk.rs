@@ -229,8 +229,20 @@ fn everything_wrong_is_found() {
             }),
             ("tyk.route.accepted", |s| {
                 let section = json!("absent");
-                set(s, "HTTPRoute", "shop", "/spec/parentRefs/0/sectionName", section.clone());
-                set(s, "HTTPRoute", "shop", "/status/parents/0/parentRef/sectionName", section);
+                set(
+                    s,
+                    "HTTPRoute",
+                    "shop",
+                    "/spec/parentRefs/0/sectionName",
+                    section.clone(),
+                );
+                set(
+                    s,
+                    "HTTPRoute",
+                    "shop",
+                    "/status/parents/0/parentRef/sectionName",
+                    section,
+                );
             }),
             ("tyk.route.accepted", |s| {
                 set(s, "HTTPRoute", "shop", "/metadata/generation", json!(2))
@@ -354,7 +366,7 @@ fn everything_wrong_is_found() {
     );
 }
 
-/// A younger route for the same host and path: it is told, and gets no document.
+/// A younger route for the same host and path: its status names the winner, and Tyk has no document for it.
 fn with_loser() -> Snapshot {
     let mut snapshot = served();
     let mut loser = route("younger");

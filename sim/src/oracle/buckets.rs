@@ -80,7 +80,7 @@ fn forbidden(flags: &Flags, bucket: Object<'_>) -> Option<&'static str> {
     }
 }
 
-/// Whether condition or phase belong to a manager that is none of ours.
+/// Whether another operator's field manager owns condition or phase.
 fn is_written_by_another(object: Object<'_>) -> bool {
     let condition = ["f:status", "f:conditions", "k:{\"type\":\"Ready\"}"];
     let phase = ["f:status", "f:phase"];
@@ -596,15 +596,14 @@ fn judge_deleted(world: &World<'_>, flags: &Flags, bucket: Object<'_>, judgement
     let Some((place, held)) = reach.and_then(|reach| place_at(world, flags, &reach)) else {
         return judgement.skip("buckets: being deleted while Garage cannot be asked");
     };
-    let Some(id) = text(bucket.status(), "/bucketId") else {
-        let unanswered = bucket.condition("Ready").and_then(|ready| text(ready, "/reason"));
-        return match unanswered {
-            Some("CreationUnanswered") => judgement.skip("buckets: a creation was not answered"),
-            _ => released("nothing was made"),
-        };
-    };
-    match held.iter().find(|found| found.id == id) {
-        None => released("the bucket is gone in Garage"),
+    let id = text(bucket.status(), "/bucketId").unwrap_or_default();
+    let found = held.iter().find(|found| found.id == id);
+    let reason = bucket.condition("Ready").and_then(|ready| text(ready, "/reason"));
+    if found.is_none() && reason == Some("CreationUnanswered") {
+        return judgement.skip("buckets: a creation was not answered");
+    }
+    match found {
+        None => released("Garage has no such bucket"),
         Some(found) if found.objects == 0 => released("the bucket in Garage is empty"),
         Some(_) => match claim(world, flags, bucket, place, id) {
             Claim::Own => judge_said(

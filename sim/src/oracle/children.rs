@@ -357,7 +357,13 @@ pub(crate) fn judge_invariants(world: &World<'_>, judgement: &mut Judgement) {
     }
     for service in world.all("", "Service") {
         let ours = Kind::ALL.iter().any(|kind| is_labelled(service, *kind));
-        judgement.check("exposure.I2", service, !ours, "no Service of ours", "our labels");
+        judgement.check(
+            "exposure.I2",
+            service,
+            !ours,
+            "no generated Service",
+            "our labels",
+        );
     }
 }
 
@@ -391,7 +397,7 @@ fn judge_no_catch_all(child: Object<'_>, kind: Kind, judgement: &mut Judgement) 
 /// I2: a child stands in its bucket's namespace under its bucket's name. No child without a bucket that wants one.
 fn judge_place(world: &World<'_>, child: Object<'_>, judgement: &mut Judgement) {
     let Some(owner) = child.controller() else {
-        // The user took the owner away: it is nobody's, and stays as it is.
+        // The user removed the ownerReference: the object is foreign from then on.
         return judgement.skip("exposure: our labels on an object without owner");
     };
     let name = text(owner, "/name").unwrap_or_default();

@@ -380,7 +380,7 @@ fn judge_block_type(bucket: Object<'_>, kind: Kind, judgement: &mut Judgement) {
     );
 }
 
-/// Rows of refusal: one of them is told; the child is kept or removed.
+/// Rows of refusal: the condition names one of them; the child is kept or removed.
 fn judge_refused(
     world: &World<'_>,
     flags: &Flags,

@@ -120,7 +120,7 @@ static NULL: Value = Value::Null;
 static NO_VALUES: Vec<Value> = Vec::new();
 static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 
-/// A value at a JSON pointer; null where there is none.
+/// A value at a JSON pointer, or null.
 pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     value.pointer(pointer).unwrap_or(&NULL)
 }
@@ -130,12 +130,12 @@ pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     at(value, pointer).as_str().filter(|text| !text.is_empty())
 }
 
-/// A list; empty where there is none.
+/// A list, or an empty one.
 pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a Vec<Value> {
     at(value, pointer).as_array().unwrap_or(&NO_VALUES)
 }
 
-/// A map; empty where there is none.
+/// A map, or an empty one.
 pub(crate) fn map<'a>(value: &'a Value, pointer: &str) -> &'a Map<String, Value> {
     at(value, pointer).as_object().unwrap_or(&NO_MAP)
 }

@@ -366,7 +366,7 @@ fn everything_wrong_is_found() {
     );
 }
 
-/// A younger route for the same host and path: it is told, and gets no document.
+/// A younger route for the same host and path: its status names the winner, and Tyk has no document for it.
 fn with_loser() -> Snapshot {
     let mut snapshot = served();
     let mut loser = route("younger");

@@ -154,7 +154,7 @@ pub(super) fn judge(
             _ if definition.is_deleting() => judgement.skip("tyk: the definition is being deleted"),
             _ if foreign => judgement.skip("tyk: another manager owns the definition's condition"),
             [target] => judge_definition(world, platform, routes, (definition, target), judgement),
-            // Lenient: which of several targets is told is left open.
+            // Lenient: which of several targets the condition describes is left open.
             _ => judgement.skip("tyk: a definition with several targets"),
         }
     }

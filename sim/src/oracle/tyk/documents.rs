@@ -325,7 +325,7 @@ fn judge_reason(
             "tyk.leftover",
             shown,
             false,
-            format!("none: {name} has no parent of ours"),
+            format!("none: {name} has no parent of this installation"),
             "it",
         );
     };

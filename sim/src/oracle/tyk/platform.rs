@@ -61,7 +61,7 @@ pub(super) struct Class<'a> {
     pub(super) state: ClassState<'a>,
 }
 
-/// A Gateway of a class of ours.
+/// A Gateway of a class of this installation.
 pub(super) struct Gateway<'a> {
     pub(super) object: Object<'a>,
     pub(super) class: usize,
@@ -132,7 +132,7 @@ impl<'a> Platform<'a> {
         Self { classes, gateways }
     }
 
-    /// The Gateway of ours of this name.
+    /// The Gateway of this installation with this name.
     pub(super) fn find(&self, namespace: &str, name: &str) -> Option<usize> {
         self.gateways
             .iter()
@@ -427,7 +427,9 @@ fn references(
         reasons.extend(open);
         serves = if serves == Tri::Yes { Tri::Maybe } else { serves };
     }
-    if reasons.is_empty() {
+    let protocol = text(listener, "/protocol").unwrap_or_default();
+    // Lenient: whether the references of a listener of another protocol are looked at is left open.
+    if reasons.is_empty() || !["HTTP", "HTTPS"].contains(&protocol) {
         reasons.push("ResolvedRefs");
     }
     (reasons, serves)
@@ -519,7 +521,7 @@ pub(super) fn allows(world: &World<'_>, gateway: Object<'_>, listener: &Value, n
     }
 }
 
-// ---- what is said ---------------------------------------------------------------------------------------------------
+// ---- status ---------------------------------------------------------------------------------------------------------
 
 /// A condition has one of these reasons, with the status that goes with it, at the object's generation.
 pub(super) fn judge_condition(
@@ -665,10 +667,13 @@ fn judge_gateway(
                 programmed.push("Invalid");
             }
         }
+        let address = addressed(world, gateway);
         if gateway.connection.is_none() {
             programmed.push("Pending");
-        } else if good + open > 0 {
-            programmed.push(addressed(world, gateway));
+        }
+        // Lenient: without connection and without address, either may be the reason.
+        if good + open > 0 && (gateway.connection.is_some() || address != "Programmed") {
+            programmed.push(address);
         }
     }
     judge_condition(

@@ -40,7 +40,7 @@ pub(super) enum Apis {
     Open,
 }
 
-/// A parentRef that is a Gateway of ours.
+/// A parentRef that names a Gateway of this installation.
 pub(super) struct Parent<'a> {
     pub(super) reference: &'a Value,
     pub(super) gateway: usize,
@@ -53,7 +53,7 @@ pub(super) struct Parent<'a> {
     pub(super) definition: Attached,
 }
 
-/// A route with parents of ours.
+/// A route with parents of this installation.
 pub(super) struct Route<'a> {
     pub(super) object: Object<'a>,
     pub(super) rules: Rules<'a>,
@@ -71,7 +71,7 @@ impl Route<'_> {
     }
 }
 
-/// Every route with a parent of ours that is not being deleted.
+/// Every route with such a parent that is not being deleted.
 pub(super) fn verdicts<'a>(
     world: &World<'a>,
     installation: &Installation<'_>,
@@ -155,6 +155,11 @@ fn parent<'a>(
     let state = &platform.classes[gateway.class].state;
     let early: &[&'static str] = match (state, yields) {
         (ClassState::Unreadable, _) => &["NoMatchingParent"],
+        // Lenient: without a connection and with a wrong context of its own, either may be the reason.
+        (ClassState::NoConnection(_), _) if gateway.bad_context => {
+            parent.apis = Apis::Open;
+            &["NoMatchingParent", "EnvironmentUnresolved"]
+        }
         _ if gateway.bad_context => &["NoMatchingParent"],
         (ClassState::Open, _) => {
             parent.apis = Apis::Open;
@@ -333,7 +338,7 @@ fn shared_planes(platform: &Platform<'_>, parents: &mut [Parent<'_>]) {
     }
 }
 
-// ---- what is said ---------------------------------------------------------------------------------------------------
+// ---- status ---------------------------------------------------------------------------------------------------------
 
 /// Entries, conditions and finalizer of every route.
 pub(super) fn judge_routes(
@@ -382,10 +387,10 @@ fn own_entries<'a>(installation: &Installation<'_>, route: Object<'a>) -> Vec<&'
 /// No entry for a Gateway that does not exist or is not ours.
 fn judge_no_entries(installation: &Installation<'_>, route: Object<'_>, judgement: &mut Judgement) {
     let found = own_entries(installation, route).len();
-    judgement.check("tyk.entries", route, found == 0, "no entry of ours", found);
+    judgement.check("tyk.entries", route, found == 0, "no own entry", found);
 }
 
-/// A parentRef by which entries are told apart.
+/// The text of a parentRef that identifies its entry.
 fn key(route: Object<'_>, reference: &Value) -> String {
     let (namespace, name) = gateway_of(route, reference).unwrap_or_default();
     let section = text(reference, "/sectionName").unwrap_or_default();
@@ -395,7 +400,7 @@ fn key(route: Object<'_>, reference: &Value) -> String {
     )
 }
 
-/// One entry for each parentRef of ours and no other.
+/// One entry for each parentRef of this installation and no other.
 fn judge_entries(installation: &Installation<'_>, route: &Route<'_>, judgement: &mut Judgement) {
     let mut found: Vec<String> = own_entries(installation, route.object)
         .iter()

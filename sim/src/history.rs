@@ -96,6 +96,15 @@ pub enum Action {
         /// With its status, as a backup tool may bring it.
         status: bool,
     },
+    /// Somebody gives a route the ids of another route's APIs, at a place of their choice.
+    Forge {
+        /// The route that gets the annotation.
+        target: Target,
+        /// The route whose ids it names.
+        victim: Target,
+        /// `namespace/name` of a context with the digest that fits, or `None` for the place that the victim names.
+        place: Option<String>,
+    },
     /// Somebody writes back a whole object as it was some time ago, without fields that they do not know.
     PutOld {
         /// Which object.
@@ -254,6 +263,14 @@ impl fmt::Display for Action {
                 let with = if *status { " with its status" } else { "" };
                 write!(f, "{target} is copied to {namespace}/{name}{with}")
             }
+            Self::Forge {
+                target,
+                victim,
+                place,
+            } => {
+                let place = place.as_deref().unwrap_or("the same place");
+                write!(f, "tenant gives {target} the ids of {victim} at {place}")
+            }
             Self::PutOld { target } => write!(f, "an old copy of {target} is written back"),
             other => write!(f, "{other:?}"),
         }
@@ -399,6 +416,13 @@ fn action(random: &mut Random, installations: &[(Flags, usize)], templates: &[Va
         8 => Action::Create {
             user,
             object: random.pick(templates).clone(),
+        },
+        9 if random.chance(1, 2) => Action::Forge {
+            target: target(random, templates, &["HTTPRoute"]),
+            victim: target(random, templates, &["HTTPRoute"]),
+            place: random
+                .pick(&[None, Some("evil/trap"), Some("evil/own")])
+                .map(|context| format!("{context}@{}", universe::EVIL_DIGEST)),
         },
         9 => Action::Copy {
             target: target(random, templates, &["HTTPRoute", "GarageBucket"]),

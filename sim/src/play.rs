@@ -178,10 +178,12 @@ fn come_to_rest(world: &mut World) {
     walk(world, until);
     let more = world.judge.writes() - writes;
     if more > 0 {
-        world.judge.violated(
-            "nothing is written while nothing changes",
-            format!("{more} writes in an hour"),
-        );
+        let story = world.judge.story();
+        let last: Vec<&str> = story.iter().rev().take(3).map(String::as_str).collect();
+        let detail = format!("{more} writes in an hour; the last: {}", last.join("; "));
+        world
+            .judge
+            .violated("nothing is written while nothing changes", detail);
     }
 }
 
@@ -237,6 +239,11 @@ fn act(
             name,
             status,
         } => copy(world, target, namespace, name, *status),
+        Action::Forge {
+            target,
+            victim,
+            place,
+        } => forge(world, target, victim, place.as_deref()),
         Action::PutOld { target } => {
             let live = world.server.get(&target.kind, &target.namespace, &target.name);
             if let (Some(mut object), Some(path)) = (old.get(&target.to_string()).cloned(), path(target, ""))
@@ -391,6 +398,31 @@ fn path(target: &Target, sub: &str) -> Option<String> {
 fn remember(world: &World, target: &Target, old: &mut BTreeMap<String, Value>) {
     if let Some(object) = world.server.get(&target.kind, &target.namespace, &target.name) {
         old.entry(target.to_string()).or_insert(object);
+    }
+}
+
+const APIS: &str = "routewright.dev/tyk-apis";
+
+fn forge(world: &mut World, target: &Target, victim: &Target, place: Option<&str>) {
+    let victim = world.server.get(&victim.kind, &victim.namespace, &victim.name);
+    let named = victim
+        .as_ref()
+        .and_then(|route| route["metadata"]["annotations"][APIS].as_str())
+        .unwrap_or("tyk/main@00000000=0123456789abcdef0123");
+    let forged = match (place, named.split_once('=')) {
+        (Some(place), Some((_, ids))) => format!("{place}={ids}"),
+        _ => named.to_owned(),
+    };
+    let patch = json!({"metadata": {"annotations": {APIS: forged}}});
+    if let Some(path) = path(target, "") {
+        let path = format!("{path}?fieldManager=tenant");
+        world.ask(
+            "tenant",
+            Method::PATCH,
+            &path,
+            "application/merge-patch+json",
+            Some(&patch),
+        );
     }
 }
 

@@ -25,6 +25,8 @@ pub const TYKS: [&str; 3] = [
     "http://other.tyk.svc:8080",
     "http://listener.evil.svc:8081",
 ];
+/// How an annotation names the third Tyk: the first eight digits of SHA-256 over its URL and a line feed.
+pub const EVIL_DIGEST: &str = "36fe1041";
 /// Controller names of the operator's two releases.
 pub const CONTROLLERS: [&str; 2] = ["routewright.dev/tyk", "routewright.dev/two"];
 /// What the platform's Tyks want to be sent.

@@ -258,6 +258,12 @@ fn context(namespace: &str, name: &str, url: &str, secret: (&str, &str)) -> Valu
                     "dataPlane": {"serviceRef": {"name": "gateway", "namespace": "tyk"}, "tags": [name]}}})
 }
 
+/// The same with Tyk Dashboard behind it.
+fn dashboard(mut context: Value) -> Value {
+    context["spec"]["env"]["mode"] = json!("pro");
+    context
+}
+
 fn class(name: &str, controller: &str, context: &str) -> Value {
     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": name},
            "spec": {"controllerName": controller,
@@ -281,7 +287,7 @@ fn platform() -> Vec<Value> {
         secret("tyk", "credential", "TYK_AUTH", TYK_SECRET),
         secret("evil", "credential", "TYK_AUTH", EVIL_SECRET),
         context("tyk", "main", TYKS[0], ("tyk", "credential")),
-        context("tyk", "second", TYKS[1], ("tyk", "credential")),
+        dashboard(context("tyk", "second", TYKS[1], ("tyk", "credential"))),
         class("tyk", CONTROLLERS[0], "main"),
         class("two", CONTROLLERS[1], "second"),
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "foreign"},

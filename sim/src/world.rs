@@ -117,7 +117,12 @@ impl World {
             judge.keep_secret(token);
         }
         for url in universe::TYKS {
-            let double = Double::gateway()
+            let double = if url == universe::TYKS[1] {
+                Double::dashboard().org("o1")
+            } else {
+                Double::gateway()
+            };
+            let double = double
                 .secret(universe::TYK_SECRET)
                 .reload_tick(Duration::from_secs(1));
             sites.add_tyk(&mut platform, url, double);

@@ -271,12 +271,15 @@ impl std::fmt::Display for Object<'_> {
 /// A snapshot with its objects by group, kind, namespace and name.
 pub(crate) struct World<'a> {
     pub(crate) snapshot: &'a Snapshot,
-    index: BTreeMap<(&'a str, &'a str), BTreeMap<(&'a str, &'a str), Object<'a>>>,
+    index: BTreeMap<(&'a str, &'a str), ByName<'a>>,
 }
+
+/// Objects by namespace and name.
+type ByName<'a> = BTreeMap<(&'a str, &'a str), Object<'a>>;
 
 impl<'a> World<'a> {
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
-        let mut index: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        let mut index: BTreeMap<_, ByName<'_>> = BTreeMap::new();
         for object in snapshot.objects.iter().map(Object) {
             let kinds = index.entry((object.group(), object.kind())).or_default();
             kinds.insert((object.namespace(), object.name()), object);

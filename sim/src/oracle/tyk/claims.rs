@@ -217,6 +217,12 @@ impl Claims {
         self.outcomes.get(&(route, place.clone()))
     }
 
+    /// Whether some place of a route is lost or open. Lenient: whether a later parent is DataPlaneShared then is left open.
+    pub(super) fn loses(&self, route: usize) -> bool {
+        let mut all = self.outcomes.iter();
+        all.any(|((index, _), outcome)| *index == route && *outcome != Outcome::Served)
+    }
+
     /// Every place that a route serves for sure.
     pub(super) fn places(&self, route: usize) -> Vec<&Place> {
         let all = self.outcomes.iter();
@@ -257,6 +263,7 @@ impl Claims {
                     (false, _) => Tri::No,
                     (true, ["Accepted"]) if !failed => Tri::Yes,
                     (true, accepted) if accepted.contains(&"Accepted") => Tri::Maybe,
+                    (true, ["DataPlaneShared"]) if self.loses(index) => Tri::Maybe,
                     (true, _) => Tri::No,
                 };
                 attached = match (attached, this) {

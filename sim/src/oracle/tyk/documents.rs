@@ -331,8 +331,7 @@ fn judge_reason(
     };
     let route = &routes[index];
     let at_place = |place: &&Place| is_at(platform, held, place);
-    let wanted = claims.places(index).iter().any(|place| at_place(place))
-        || may_have(platform, claims, index, route, held);
+    let wanted = claims.places(index).iter().any(at_place) || may_have(platform, claims, index, route, held);
     judgement.check(
         "tyk.leftover",
         shown,

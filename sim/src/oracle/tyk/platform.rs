@@ -317,7 +317,9 @@ fn listeners<'a>(world: &World<'a>, gateway: Object<'a>, ports: Option<&[i64]>) 
     let conflicts: Vec<Vec<&'static str>> = all.iter().map(|one| conflicts_of(one, &all)).collect();
     for (listener, conflicts) in all.iter_mut().zip(conflicts) {
         if !conflicts.is_empty() {
-            listener.accepted = conflicts.clone();
+            // Lenient: of a port that is not exposed and a conflict on it, either may be told.
+            listener.accepted.retain(|reason| *reason == "PortUnavailable");
+            listener.accepted.extend(&conflicts);
             listener.valid = Tri::No;
         }
         listener.conflicts = conflicts;
@@ -491,7 +493,10 @@ pub(super) fn is_granted(
 
 /// Conflicts with other listeners of the port. A listener that is refused for itself takes no part.
 fn conflicts_of(one: &Listener<'_>, all: &[Listener<'_>]) -> Vec<&'static str> {
-    let part = |listener: &Listener<'_>| listener.accepted == ["Accepted"];
+    let part = |listener: &Listener<'_>| {
+        let apart = ["UnsupportedProtocol", "UnsupportedValue"];
+        !listener.accepted.iter().any(|reason| apart.contains(reason))
+    };
     let protocol = |listener: &Listener<'_>| text(listener.value, "/protocol").map(str::to_owned);
     let mut reasons = BTreeSet::new();
     for other in all.iter().filter(|other| other.name != one.name && part(other)) {
@@ -793,7 +798,9 @@ fn judge_listener(gateway: &Gateway<'_>, listener: &Listener<'_>, judgement: &mu
         &programmed,
         judgement,
     );
-    if listener.conflicts.is_empty() {
+    if listener.accepted.contains(&"PortUnavailable") {
+        // Lenient: see above.
+    } else if listener.conflicts.is_empty() {
         let found = condition(entry, "Conflicted").unwrap_or(&Value::Null);
         let quiet = text(found, "/status") != Some("True");
         judgement.check(

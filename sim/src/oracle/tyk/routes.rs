@@ -449,6 +449,9 @@ fn judge_parent(
     };
     let gateway = &platform.gateways[parent.gateway];
     let mut accepted = parent.accepted.clone();
+    if accepted == ["DataPlaneShared"] && claims.loses(index) {
+        accepted.push("Accepted");
+    }
     let answers = gateway.connection.as_ref().is_none_or(|c| claims.answers(&c.url));
     if accepted.contains(&"Accepted") && (!answers || claims.is_crowded(index, number)) {
         accepted.push("TranslationFailed");

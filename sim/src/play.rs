@@ -36,7 +36,7 @@ pub struct Verdict {
 }
 
 /// Nothing is written for so long: the world is quiet.
-const QUIET: Duration = Duration::from_secs(120);
+const QUIET: Duration = Duration::from_secs(400);
 /// It must be quiet after so long.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 /// And stay so for so long.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reconcile_kit::runtime::Scope;
+use reconcile_kit::{runtime::Scope, testing::Verb};
 
 use super::support::*;
 
@@ -28,6 +28,10 @@ async fn a_namespace_without_rights_does_not_stop_the_others_at_a_start() {
     // the missing rights are looked at again, ever more rarely
     story.pass(Duration::from_secs(600)).await;
     let calls = story.pass(Duration::from_secs(600)).await;
+    let (begun_anew, calls): (Vec<_>, Vec<_>) = calls
+        .into_iter()
+        .partition(|c| matches!(c.verb, Verb::Watch | Verb::WatchMetadata));
+    assert!(begun_anew.iter().all(|c| c.namespace != "gone"), "{begun_anew:?}");
     assert!(calls.iter().all(|c| c.namespace == "gone"), "{calls:?}");
     assert!(calls.len() <= 200, "{} requests in ten minutes", calls.len());
 }

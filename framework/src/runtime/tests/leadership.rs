@@ -252,6 +252,28 @@ async fn of_two_that_follow_a_dead_leader_one_leads_although_a_write_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_process_that_stood_still_does_not_act_before_it_has_renewed() {
+    let server = ApiServer::new();
+    let a = compete(&server, "a");
+    until_one_leads("a leads", &[&a], || a.is_leader()).await;
+    let b = compete(&server, "b");
+    sleep(seconds(12)).await;
+    for _ in 0..5 {
+        let mark = server.mark();
+        // nothing runs meanwhile, on neither of the two
+        tokio::time::advance(seconds(60)).await;
+        assert!(!a.is_leader() && !b.is_leader());
+        assert!(
+            !a.may_act(),
+            "nothing was asked since: {:?}",
+            server.calls_since(mark)
+        );
+        until_one_leads("one leads", &[&a, &b], || a.is_leader() || b.is_leader()).await;
+        one_leads_for(seconds(30), &[&a, &b]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn clocks_that_are_wrong_neither_steal_the_lease_nor_delay_the_next_holder() {
     let compete_at = |server: &ApiServer, user: &'static str, offset: i64| {
         let jitter = (Jitter::seeded(1), Jitter::seeded(2), Jitter::seeded(3));

@@ -221,3 +221,19 @@ async fn a_flap_is_not_told_but_a_real_end_is() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(*lock(&seen), [ApiState::Served]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn discovery_that_fails_is_one_warning_and_its_end_one_line() {
+    let server = ApiServer::new();
+    let log = super::Log::default();
+    let _logging = log.start();
+    let broken = server.fault(Matcher::verb(Verb::Discovery), Fault::Status(503), Times::Always);
+    let (presence, _hub) = watch(&server, &[(INGRESS, Origin::Builtin)]);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let warned = log.lines("discovery fails");
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].contains("networking.k8s.io"), "{warned:?}");
+    server.unfault(broken);
+    until("served", || presence.get(&INGRESS) == ApiState::Served).await;
+    assert_eq!(log.lines("discovery works again").len(), 1);
+}

@@ -100,7 +100,7 @@ fn merged(items: &[Value]) -> Vec<Value> {
             None => sums.push((url, weight)),
         }
     }
-    sums.sort_by(|(a, _), (b, _)| a.cmp(b));
+    sums.sort_by_key(|(url, _)| *url);
     let target = |(url, weight): (&str, f64)| json!({"url": url, "weight": weight});
     sums.into_iter().map(target).collect()
 }

@@ -24,23 +24,47 @@ pub enum Lookup {
     Absent,
     /// There is no complete cache of this kind (yet).
     NotReady,
+    /// The controller has no watch of this kind: a bug of the operator, which no retry cures.
+    Unwatched,
 }
 
 /// Caches of children, by kind. No API call.
 pub trait ChildCache: Send + Sync + 'static {
-    /// The child of this kind and name.
+    /// The child of this name, as cached.
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup;
+
+    /// Why the cache of this kind is not complete, where that is known.
+    fn problem(&self, kind: &ApiKind) -> Option<String> {
+        let _ = kind;
+        None
+    }
 }
 
 /// Watches of whole kinds, which must have been asked for with the labels that every child carries.
 impl ChildCache for Vec<(ApiKind, Handle<Child>)> {
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup {
         match self.iter().find(|(known, _)| known == kind) {
-            Some((_, handle)) if handle.is_ready() => match handle.store().get(namespace, name) {
-                Some(child) => Lookup::Present(child),
-                None => Lookup::Absent,
-            },
-            _ => Lookup::NotReady,
+            Some((_, handle)) => look_up(handle, namespace, name),
+            None => Lookup::Unwatched,
         }
+    }
+
+    fn problem(&self, kind: &ApiKind) -> Option<String> {
+        let (_, handle) = self.iter().find(|(known, _)| known == kind)?;
+        handle.problem().map(|problem| problem.message)
+    }
+}
+
+/// A child in one watch. One look at the store: it may stop in between.
+pub(crate) fn look_up(watch: &Handle<Child>, namespace: &str, name: &str) -> Lookup {
+    let store = watch.store();
+    if !store.is_complete() {
+        return Lookup::NotReady;
+    }
+    match store.get(namespace, name) {
+        Some(child) => Lookup::Present(child),
+        // It is there, and nothing is known of it.
+        None if watch.is_undecodable(namespace, name) => Lookup::NotReady,
+        None => Lookup::Absent,
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::hub::Handle;
 use crate::{
     ApiKind, Child,
-    owned::{ChildCache, Lookup},
+    owned::{ChildCache, Lookup, look_up},
 };
 
 /// One watch per kind of child. Cheap to clone.
@@ -27,18 +27,13 @@ impl ChildCaches {
 
 impl ChildCache for ChildCaches {
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup {
-        let Some(watch) = self.0.get(kind) else {
-            return Lookup::NotReady;
-        };
-        let store = watch.store();
-        if !store.is_complete() {
-            return Lookup::NotReady;
+        match self.0.get(kind) {
+            Some(watch) => look_up(watch, namespace, name),
+            None => Lookup::Unwatched,
         }
-        match store.get(namespace, name) {
-            Some(child) => Lookup::Present(child),
-            // It is there, and nothing is known of it.
-            None if watch.is_undecodable(namespace, name) => Lookup::NotReady,
-            None => Lookup::Absent,
-        }
+    }
+
+    fn problem(&self, kind: &ApiKind) -> Option<String> {
+        self.0.get(kind)?.problem().map(|problem| problem.message)
     }
 }

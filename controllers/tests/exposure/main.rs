@@ -17,6 +17,7 @@ mod faults;
 mod flags;
 mod foreign;
 mod grid;
+mod opponents;
 mod presence;
 mod routes;
 mod rows;

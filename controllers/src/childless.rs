@@ -22,7 +22,7 @@ struct Childless;
 
 impl ChildCache for Childless {
     fn child(&self, _: &ApiKind, _: &str, _: &str) -> Lookup {
-        Lookup::NotReady
+        Lookup::Unwatched
     }
 }
 

@@ -201,10 +201,13 @@ fn every_reason_of_gateway_api_on_tyk_is_explained_and_no_other() {
 }
 
 /// Events of the controllers, and of the framework below them.
-const TYK_EVENTS: [&str; 8] = [
+const TYK_EVENTS: [&str; 11] = [
     "AcceptedRemoved",
+    "ReportOutsideContract",
     "StatusContested",
+    "StatusNotWritten",
     "StatusOwnedByAnother",
+    "StatusTruncated",
     "ReconcileFailed",
     ledger::CERT_UPLOAD_FAILED,
     ledger::DELETION_FAILED,

@@ -169,12 +169,17 @@ pub async fn merge_patch(
     .await
 }
 
-/// Deletes the object with this uid and no other. Absent already is success.
-pub async fn delete(client: &Client, target: Target<'_>, uid: &str) -> Result<(), kube::Error> {
+/// Deletes this version of the object with this uid and no other; any version if it is empty. Absent already is success.
+pub async fn delete(
+    client: &Client,
+    target: Target<'_>,
+    uid: &str,
+    version: &str,
+) -> Result<(), kube::Error> {
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(uid.to_owned()),
-            ..Preconditions::default()
+            resource_version: (!version.is_empty()).then(|| version.to_owned()),
         }),
         ..DeleteParams::background()
     };

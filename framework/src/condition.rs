@@ -2,6 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time};
 
+use crate::error::condition_text;
+
 /// `True`, `False` or `Unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
@@ -43,9 +45,6 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The API limit for `message`.
-const MAX_MESSAGE: usize = 32_768;
-
 impl Condition {
     /// A condition.
     pub fn new(
@@ -76,22 +75,11 @@ impl Condition {
             type_: self.type_.to_owned(),
             status: self.status.as_str().to_owned(),
             reason: self.reason.to_owned(),
-            message: cut(&self.message),
+            message: condition_text(&self.message).into_owned(),
             observed_generation: generation,
             last_transition_time: kept.unwrap_or_else(|| now.clone()),
         }
     }
-}
-
-fn cut(message: &str) -> String {
-    if message.len() <= MAX_MESSAGE {
-        return message.to_owned();
-    }
-    let mut end = MAX_MESSAGE - '…'.len_utf8();
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    message.get(..end).unwrap_or_default().to_owned() + "…"
 }
 
 /// Equal but for `lastTransitionTime`.
@@ -111,6 +99,7 @@ pub fn find<'a>(list: &'a [MetaCondition], type_: &str) -> Option<&'a MetaCondit
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::MAX_MESSAGE;
     use k8s_openapi::jiff::Timestamp;
 
     fn at(second: i64) -> Time {

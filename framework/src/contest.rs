@@ -53,6 +53,16 @@ pub(crate) struct Word {
     standing: Parts,
 }
 
+/// What a write left behind.
+#[derive(Debug)]
+pub(crate) struct Left<'a> {
+    pub(crate) parts: Parts,
+    /// What it said of each condition type of the contract.
+    pub(crate) said: Box<[Option<u64>]>,
+    /// The resourceVersion that it led to.
+    pub(crate) version: &'a str,
+}
+
 /// What came of asking whether a word may be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Judged {
@@ -79,6 +89,8 @@ struct Record {
     made: Vec<u64>,
     /// What our last write left behind.
     left: Parts,
+    /// The resourceVersion that it led to.
+    version: u64,
     said: Box<[Option<u64>]>,
     written: Instant,
     /// When the overwriting that is not mended yet was seen first.
@@ -232,16 +244,30 @@ impl Contests {
         }
     }
 
+    /// Whether our last word stands, though it compares as different: the API server spells a value in its own way, adds a
+    /// default, or the type that the cache decodes into loses something. A second write would change nothing. `version`: the
+    /// object's, if what stands is what the cache shows; at the very version of our write it is ours, however it looks.
+    pub(crate) fn stands(&self, about: About<'_>, word: &Word, version: Option<&str>) -> bool {
+        let mut map = self.map();
+        let names = map.get_mut(about.namespace);
+        let record = names.and_then(|names| names.get_mut(about.name));
+        let Some(record) = record.filter(|record| record.uid == hash(about.uid)) else {
+            return false;
+        };
+        if record.generation != about.generation || record.made.last() != Some(&word.decision) {
+            return false;
+        }
+        if version.is_some_and(|version| hash(version) == record.version) {
+            record.left.clone_from(&word.standing);
+            return true;
+        }
+        record.left == word.standing
+    }
+
     /// It was written, and this stands since.
-    pub(crate) fn wrote(
-        &self,
-        about: About<'_>,
-        word: &Word,
-        again: bool,
-        left: Parts,
-        said: Box<[Option<u64>]>,
-        now: Instant,
-    ) {
+    pub(crate) fn wrote(&self, about: About<'_>, word: &Word, again: bool, left: Left, now: Instant) {
+        let Left { parts, said, version } = left;
+        let version = hash(version);
         let mut map = self.map();
         if !map.contains_key(about.namespace) {
             map.insert(about.namespace.to_owned(), HashMap::new());
@@ -258,14 +284,16 @@ impl Contests {
                 }
                 record.made.push(word.decision);
                 record.rewrites = record.rewrites.saturating_add(u32::from(again));
-                (record.left, record.said, record.written, record.seen) = (left, said, now, None);
+                (record.left, record.said, record.written, record.seen) = (parts, said, now, None);
+                record.version = version;
             }
             None => {
                 let record = Record {
                     uid,
                     generation: about.generation,
                     made: vec![word.decision],
-                    left,
+                    left: parts,
+                    version,
                     said,
                     written: now,
                     seen: None,
@@ -332,11 +360,13 @@ mod tests {
                 self.now += wait;
                 judged = self.judge(decision, standing);
             }
-            let left = Box::new([("conditions", decision)]);
-            let said = Box::new([Some(decision)]);
+            let left = Left {
+                parts: Box::new([("conditions", decision)]),
+                said: Box::new([Some(decision)]),
+                version: "7",
+            };
             let word = Self::word(decision, standing);
-            self.contests
-                .wrote(ABOUT, &word, judged.again, left, said, self.now);
+            self.contests.wrote(ABOUT, &word, judged.again, left, self.now);
             ((self.now - begun).as_secs(), first)
         }
         fn pass(&mut self, seconds: u64) {
@@ -389,6 +419,25 @@ mod tests {
         );
         assert_eq!(us.say(2, THEIRS).0, 16, "the pause goes on");
         assert_eq!(us.say(1, THEIRS).0, 32, "a word that was said before is no news");
+    }
+
+    #[test]
+    fn a_word_stands_in_the_servers_spelling_and_in_no_other() {
+        let mut us = Process::begin();
+        let stands = |us: &Process, decision, standing, version| {
+            us.contests
+                .stands(ABOUT, &Process::word(decision, standing), version)
+        };
+        us.say(1, 0);
+        assert!(stands(&us, 1, 1, None) && !stands(&us, 1, THEIRS, None) && !stands(&us, 2, 1, None));
+        // At the version of our write, what stands is ours; from then on so it is at others.
+        assert!(stands(&us, 1, 5, Some("7")) && stands(&us, 1, 5, Some("8")));
+        assert!(!stands(&us, 1, 1, Some("8")));
+        let about = About {
+            generation: Some(2),
+            ..ABOUT
+        };
+        assert!(!us.contests.stands(about, &Process::word(1, 5), None));
     }
 
     #[test]
@@ -460,7 +509,12 @@ mod tests {
         };
         let say = |word: &Word, left: &[(&'static str, u64)]| {
             let judged = contests.judge(ABOUT, word, now);
-            contests.wrote(ABOUT, word, judged.again, left.into(), Box::default(), now);
+            let left = Left {
+                parts: left.into(),
+                said: Box::default(),
+                version: "",
+            };
+            contests.wrote(ABOUT, word, judged.again, left, now);
             judged
         };
         say(

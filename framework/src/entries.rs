@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Condition,
-    report::{Entries, Entry},
+    report::{Entries, Entry, Limits},
     status::Transition,
 };
 
@@ -36,10 +36,6 @@ pub struct EntryTransition {
     pub condition: Transition,
 }
 
-/// Somebody reported on a later generation than ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stale;
-
 fn items(live: Option<&Value>) -> &[Value] {
     live.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -64,7 +60,7 @@ impl Entries {
         types: &[&str],
         generation: Option<i64>,
         now: &Time,
-    ) -> Result<Merged, Stale> {
+    ) -> Merged {
         let live = items(live);
         let mut merged = Merged {
             list: Vec::with_capacity(live.len()),
@@ -72,17 +68,16 @@ impl Entries {
             transitions: Vec::new(),
         };
         let mut seen: Vec<&Value> = Vec::new();
+        let mut room = self.room(live);
         for before in live {
             if !self.is_ours(before) {
                 merged.list.push(before.clone());
                 continue;
             }
-            if is_newer(before, generation) {
-                return Err(Stale);
-            }
             let identity = before.get(self.identity);
             match (self.named(identity), identity) {
-                (Some(entry), Some(identity)) if !seen.contains(&identity) => {
+                (Some(entry), Some(identity)) if room > 0 && !seen.contains(&identity) => {
+                    room -= 1;
                     seen.push(identity);
                     let after = self.entry(Some(before), entry, types, generation, now);
                     merged.note(field, identity, Some(before), Some(&after));
@@ -104,13 +99,67 @@ impl Entries {
             if seen.contains(&&entry.identity) || added.contains(&&entry.identity) {
                 continue;
             }
+            if room == 0 {
+                break;
+            }
+            room -= 1;
             added.push(&entry.identity);
             let after = self.entry(None, entry, types, generation, now);
             merged.note(field, &entry.identity, None, Some(&after));
             merged.changed = true;
             merged.list.push(after);
         }
-        Ok(merged)
+        merged
+    }
+
+    /// How many own entries the list takes.
+    fn room(&self, live: &[Value]) -> usize {
+        let theirs = live.iter().filter(|entry| !self.is_ours(entry)).count();
+        self.limits.entries.saturating_sub(theirs)
+    }
+
+    /// Says which own entries or conditions the list of this field has no room for.
+    pub(crate) fn overflow(&self, field: &str, live: Option<&Value>) -> Option<String> {
+        if self.limits == Limits::default() {
+            return None;
+        }
+        let live = items(live);
+        let named =
+            |at: usize, entry: &Entry| !self.entries.iter().take(at).any(|e| e.identity == entry.identity);
+        let wanted = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(at, entry)| named(*at, entry))
+            .count();
+        let over = wanted.saturating_sub(self.room(live));
+        if over > 0 {
+            return Some(format!(
+                "status.{field} takes {} entries: {over} of {wanted} of this controller are left out, as other \
+                 controllers have the rest",
+                self.limits.entries
+            ));
+        }
+        let full = self.entries.iter().find(|entry| {
+            let stands = live
+                .iter()
+                .find(|l| self.is_ours(l) && l.get(self.identity) == Some(&entry.identity));
+            let theirs = items(stands.and_then(|s| s.get(CONDITIONS))).iter();
+            let theirs = theirs.filter(|c| entry.conditions.iter().all(|own| own.type_ != text(c, "type")));
+            theirs.count().saturating_add(entry.conditions.len()) > self.limits.conditions
+        })?;
+        Some(format!(
+            "an entry of status.{field} takes {} conditions: some of this controller are left out of {}",
+            self.limits.conditions, full.identity
+        ))
+    }
+
+    /// Whether an own entry was reported at a later generation than the known one.
+    pub(crate) fn is_newer(&self, live: Option<&Value>, generation: i64) -> bool {
+        let ours = items(live).iter().filter(|entry| self.is_ours(entry));
+        let conditions = ours.flat_map(|entry| items(entry.get(CONDITIONS)));
+        let observed = conditions.filter_map(|c| c.get("observedGeneration")?.as_i64());
+        observed.into_iter().any(|observed| observed > generation)
     }
 
     /// Our entry as it should be: what the report says, and the conditions of others that stand in it.
@@ -143,7 +192,7 @@ impl Entries {
             }
         }
         for condition in &entry.conditions {
-            if !seen.contains(&condition.type_) {
+            if !seen.contains(&condition.type_) && conditions.len() < self.limits.conditions {
                 seen.push(condition.type_);
                 conditions.push(stamped(condition, None, generation, now));
             }
@@ -202,17 +251,6 @@ impl Entries {
         }
         over
     }
-}
-
-/// An entry was reported on at a later generation than the one that we know.
-fn is_newer(entry: &Value, generation: Option<i64>) -> bool {
-    let Some(generation) = generation else {
-        return false;
-    };
-    items(entry.get(CONDITIONS))
-        .iter()
-        .filter_map(|c| c.get("observedGeneration")?.as_i64())
-        .any(|observed| observed > generation)
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -321,6 +359,7 @@ mod tests {
             ours: Some(("controllerName", "we.example.org/us".to_owned())),
             identity: "parentRef",
             entries,
+            limits: Limits::default(),
         }
     }
     fn theirs(parent: &str) -> Value {
@@ -330,9 +369,7 @@ mod tests {
         })
     }
     fn merge(entries: &Entries, live: Option<&Value>, generation: i64, second: i64) -> Merged {
-        entries
-            .merge("parents", live, TYPES, Some(generation), &at(second))
-            .unwrap()
+        entries.merge("parents", live, TYPES, Some(generation), &at(second))
     }
     fn written(entries: &Entries, live: Option<&Value>, generation: i64, second: i64) -> Value {
         let merged = merge(entries, live, generation, second);
@@ -462,17 +499,74 @@ mod tests {
     }
 
     #[test]
-    fn a_later_generation_on_an_entry_of_ours_means_that_our_view_is_old() {
+    fn a_later_generation_on_an_entry_of_ours_is_seen_and_on_another_is_not() {
         let wanted = ours(vec![entry("a", false, "Pending")]);
         let live = written(&ours(vec![entry("a", true, "Accepted")]), None, 5, 10);
-        let stale = |generation| wanted.merge("parents", Some(&live), TYPES, generation, &at(20));
-        assert_eq!(stale(Some(4)), Err(Stale));
-        assert!(stale(Some(5)).unwrap().changed);
-        assert!(stale(None).unwrap().changed);
+        assert!(wanted.is_newer(Some(&live), 4) && !wanted.is_newer(Some(&live), 5));
+        // It may come from another cluster, by a restore: it is written over all the same.
+        assert!(merge(&wanted, Some(&live), 4, 20).changed);
         let foreign = json!([theirs("a")]);
+        assert!(!wanted.is_newer(Some(&foreign), 1), "theirs is not our clock");
+    }
+
+    #[test]
+    fn what_the_list_does_not_take_is_left_out_from_the_end_and_nothing_of_others() {
+        let limits = Limits {
+            entries: 4,
+            conditions: 2,
+        };
+        let wanted = Entries {
+            limits,
+            ..ours(
+                ["a", "b", "c", "c", "d"]
+                    .map(|p| entry(p, true, "Accepted"))
+                    .into(),
+            )
+        };
+        let live = json!([theirs("x"), theirs("y")]);
+        let list = written(&wanted, Some(&live), 1, 10);
+        let parents: Vec<_> = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| e["parentRef"]["name"].clone())
+            .collect();
+        assert_eq!(parents, ["x", "y", "a", "b"]);
+        assert!(!merge(&wanted, Some(&list), 1, 20).changed);
+        let said = wanted.overflow("parents", Some(&list)).unwrap();
         assert!(
-            merge(&wanted, Some(&foreign), 1, 20).changed,
-            "theirs is not our clock"
+            said.starts_with("status.parents takes 4 entries: 2 of 4 of this controller"),
+            "{said}"
+        );
+        let full = json!([theirs("x"), theirs("y"), theirs("z"), theirs("v"), theirs("w")]);
+        assert!(!merge(&wanted, Some(&full), 1, 20).changed);
+        let few = Entries {
+            limits,
+            ..ours(vec![entry("a", true, "Accepted")])
+        };
+        assert_eq!(few.overflow("parents", Some(&live)), None);
+        // One condition of another writer in the entry leaves room for one own condition.
+        let mut busy = written(&few, None, 1, 10);
+        busy[0]["conditions"] = json!([{"type": "Theirs"}, {"type": "Accepted"}]);
+        let mut two = entry("a", true, "Accepted");
+        two.conditions
+            .push(Condition::new("PartiallyInvalid", true, "R", ""));
+        let two = Entries {
+            limits,
+            ..ours(vec![two])
+        };
+        let list = written(&two, Some(&busy), 1, 20);
+        let types: Vec<_> = list[0]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["type"].clone())
+            .collect();
+        assert_eq!(types, ["Theirs", "Accepted"]);
+        assert!(
+            two.overflow("parents", Some(&list))
+                .unwrap()
+                .contains("takes 2 conditions")
         );
     }
 
@@ -487,6 +581,7 @@ mod tests {
             ours: None,
             identity: "name",
             entries,
+            limits: Limits::default(),
         };
         let live = written(
             &list(vec![listener("http", 1), listener("https", 0)]),

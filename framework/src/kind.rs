@@ -1,6 +1,11 @@
 //! Names of Kubernetes kinds as constants: what a controller needs or owns. No discovery here.
 
-use std::{borrow::Cow, fmt};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
 
 use kube::{
     Resource,
@@ -64,11 +69,20 @@ impl ApiKind {
     }
 }
 
-/// Type names are static in all but name; a few bytes once per kind where they are not.
+/// Type names are static in all but name: where they are not, each text is kept once for good.
 fn leak(name: Cow<'static, str>) -> &'static str {
+    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     match name {
         Cow::Borrowed(name) => name,
-        Cow::Owned(name) => name.leak(),
+        Cow::Owned(name) => {
+            let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = kept.get(name.as_str()) {
+                return known;
+            }
+            let name: &'static str = name.leak();
+            kept.insert(name);
+            name
+        }
     }
 }
 
@@ -80,5 +94,17 @@ impl fmt::Display for ApiKind {
         } else {
             write!(f, "{}.{}/{}", self.kind, self.group, self.version)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_no_constant_is_kept_once() {
+        let name = |text: &str| leak(Cow::Owned(text.to_owned()));
+        assert!(std::ptr::eq(name("Zone"), name("Zone")));
+        assert_eq!((name("Zone"), name("Flag")), ("Zone", "Flag"));
     }
 }

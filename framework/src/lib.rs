@@ -46,6 +46,7 @@ pub mod status;
 pub mod status_writer;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod undeclared;
 
 pub use child::Child;
 pub use condition::{Condition, ConditionStatus};
@@ -53,7 +54,7 @@ pub use error::{ErrorClass, ReconcileError};
 pub use kind::ApiKind;
 pub use outcome::Outcome;
 pub use plan::{ChildPlan, Desired, HoldReason, Needs, Plan, Planner, Verdict};
-pub use report::{Entries, Entry, Note, Report, StatusField};
+pub use report::{Entries, Entry, Limits, Note, Report, StatusField};
 pub use request::Request;
 pub use settled::{ChildState, Children, Settled};
 

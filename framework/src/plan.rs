@@ -3,7 +3,7 @@
 use std::{fmt::Debug, future::Future, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
-use kube::Resource;
+use kube::{Resource, core::NamespaceResourceScope};
 use serde_json::Value;
 
 use crate::{ApiKind, Children, ReconcileError, Report, Request};
@@ -149,7 +149,23 @@ pub struct Desired {
 
 impl Desired {
     /// A child with its owner's namespace and name, and nothing but the operator's own labels.
-    pub fn new<K: Resource>(kind: ApiKind, owner: &K, body: Value) -> Self {
+    ///
+    /// Owners and children are namespaced: an owner of a cluster-scoped kind does not compile.
+    ///
+    /// ```compile_fail
+    /// # use reconcile_kit::{ApiKind, Desired};
+    /// # const MAP: ApiKind = ApiKind::new("", "v1", "ConfigMap", "configmaps");
+    /// let owner = k8s_openapi::api::core::v1::Namespace::default();
+    /// Desired::new(MAP, &owner, serde_json::json!({}));
+    /// ```
+    ///
+    /// ```
+    /// # use reconcile_kit::{ApiKind, Desired};
+    /// # const MAP: ApiKind = ApiKind::new("", "v1", "ConfigMap", "configmaps");
+    /// let owner = k8s_openapi::api::core::v1::Secret::default();
+    /// Desired::new(MAP, &owner, serde_json::json!({}));
+    /// ```
+    pub fn new<K: Resource<Scope = NamespaceResourceScope>>(kind: ApiKind, owner: &K, body: Value) -> Self {
         let meta = owner.meta();
         Self {
             kind,
@@ -176,11 +192,21 @@ pub struct ApplyOptions {
     pub tolerate: Option<Tolerate>,
     /// What keeps them when something else of the object is applied: an atomic list would lose them otherwise.
     pub keep: Option<Keep>,
+    /// JSON pointers (`/spec/rules`) below which the child holds what is desired and nothing else, tolerated differences
+    /// aside: a field that the body does not name is removed there, whichever manager set it. Elsewhere the fields of other
+    /// managers, and the API server's defaults, stay.
+    pub whole: &'static [&'static str],
+    /// The child is created and changed while its owner is being deleted, too. Without it the child is left to the
+    /// garbage collector from then on, or each would undo what the other does.
+    pub while_deleting: bool,
 }
 
 impl PartialEq for ApplyOptions {
     // Function addresses are no identity; that there is one is what a plan says.
     fn eq(&self, other: &Self) -> bool {
-        self.tolerate.is_some() == other.tolerate.is_some() && self.keep.is_some() == other.keep.is_some()
+        self.tolerate.is_some() == other.tolerate.is_some()
+            && self.keep.is_some() == other.keep.is_some()
+            && self.whole == other.whole
+            && self.while_deleting == other.while_deleting
     }
 }

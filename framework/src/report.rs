@@ -44,6 +44,28 @@ pub struct Entries {
     /// Our entries. Live ones of ours that are not named here go (a second one of the same identity too), new ones are
     /// put at the end, in this order. None of ours at all, now and before: nothing is written.
     pub entries: Vec<Entry>,
+    /// How much the API takes.
+    pub limits: Limits,
+}
+
+/// How much the schema of a list takes. What would be over is left out from the end, entries of others never: one entry
+/// too many, and the API server would refuse all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries of the list, those of others included.
+    pub entries: usize,
+    /// Conditions of one entry.
+    pub conditions: usize,
+}
+
+impl Default for Limits {
+    /// No limit.
+    fn default() -> Self {
+        Self {
+            entries: usize::MAX,
+            conditions: usize::MAX,
+        }
+    }
 }
 
 /// One entry of ours.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::owner::Patches;
 
 /// One reconcile of one object, as the cache knew it when it began.
@@ -11,6 +13,8 @@ pub struct Request<K> {
     pub object: Arc<K>,
     /// How many reconciles of this object failed in a row before this one; 0 at first. Set by the Policy layer.
     pub attempt: u32,
+    /// When the first of these failures began; `None` at first. Set by the Policy layer.
+    pub failing_since: Option<Instant>,
     /// The object carries a deletionTimestamp and our finalizer: undo external effects. Set by the Finalizer layer.
     pub deleting: bool,
     /// Patches of the object by this very reconcile. Clones share them, so that they are known however it ends.
@@ -23,6 +27,7 @@ impl<K> Request<K> {
         Self {
             object,
             attempt: 0,
+            failing_since: None,
             deleting: false,
             patches: Patches::default(),
         }
@@ -35,6 +40,7 @@ impl<K> Clone for Request<K> {
         Self {
             object: Arc::clone(&self.object),
             attempt: self.attempt,
+            failing_since: self.failing_since,
             deleting: self.deleting,
             patches: self.patches.clone(),
         }

@@ -29,6 +29,10 @@ pub enum StatusError {
     OwnedByAnother(String),
     /// The installed schema does not know these paths (`.status.a.b`).
     Undeclared(Vec<String>),
+    /// The installed schema wants values of another type at these paths.
+    Mistyped(Vec<String>),
+    /// The object is there, and its kind has no status subresource.
+    NoSubresource,
     /// Anything else.
     Failed(ReconcileError),
 }
@@ -124,9 +128,10 @@ fn answered(target: Target<'_>, answer: Result<Value, kube::Error>) -> Result<St
         }
         409 => StatusError::Stale,
         404 if api::is_object_missing(&status) => StatusError::Gone,
-        500 if is_undeclared_field(&status) => match undeclared(&status.message) {
-            paths if paths.is_empty() => failed(target, &kube::Error::Api(status)),
-            paths => StatusError::Undeclared(paths),
+        500 if is_undeclared_field(&status) => match refused_paths(&status.message) {
+            (unknown, _) if !unknown.is_empty() => StatusError::Undeclared(unknown),
+            (_, mistyped) if !mistyped.is_empty() => StatusError::Mistyped(mistyped),
+            _ => failed(target, &kube::Error::Api(status)),
         },
         _ => failed(target, &kube::Error::Api(status)),
     })
@@ -151,14 +156,39 @@ fn is_with_ourselves(status: &Status, manager: &str) -> bool {
 }
 
 /// The paths below `.status` of which a "failed to create typed patch object" answer complains: fields that the schema
-/// does not have, or has with another type.
-fn undeclared(message: &str) -> Vec<String> {
-    message
-        .split_whitespace()
-        .filter_map(|word| word.strip_suffix(':'))
-        .filter(|path| path.starts_with(".status."))
-        .map(str::to_owned)
-        .collect()
+/// does not have, and those that it has with another type.
+fn refused_paths(message: &str) -> (Vec<String>, Vec<String>) {
+    let (mut unknown, mut mistyped) = (Vec::new(), Vec::new());
+    let mut rest = message;
+    while let Some((before, after)) = rest.split_once(": ") {
+        let path = before.split_whitespace().next_back().unwrap_or_default();
+        if path.starts_with(".status.") {
+            let list = match after.starts_with("field not declared in schema") {
+                true => &mut unknown,
+                false => &mut mistyped,
+            };
+            list.push(path.to_owned());
+        }
+        rest = after;
+    }
+    (unknown, mistyped)
+}
+
+impl KubeStatusWriter {
+    /// `NotFound` is the answer for an object that is gone, and for a kind without the status subresource.
+    async fn tell_gone(
+        &self,
+        target: Target<'_>,
+        answer: Result<StatusAnswer, StatusError>,
+    ) -> Result<StatusAnswer, StatusError> {
+        if answer != Err(StatusError::Gone) {
+            return answer;
+        }
+        match api::metadata(&self.0, target).await {
+            Ok(Some(_)) => Err(StatusError::NoSubresource),
+            _ => answer,
+        }
+    }
 }
 
 #[async_trait]
@@ -173,7 +203,7 @@ impl StatusWriter for KubeStatusWriter {
         if contract.mode == StatusMode::Patch {
             let patch = json!({"metadata": {"resourceVersion": version}, "status": body});
             let answer = api::merge_patch(&self.0, target, Some("status"), contract.manager, &patch).await;
-            return answered(target, answer);
+            return self.tell_gone(target, answered(target, answer)).await;
         }
         let mut body = json!({
             "apiVersion": target.kind.api_version(), "kind": target.kind.kind,
@@ -193,7 +223,7 @@ impl StatusWriter for KubeStatusWriter {
             }
             answer => answer,
         };
-        answered(target, answer)
+        self.tell_gone(target, answered(target, answer)).await
     }
 
     async fn remove(
@@ -241,15 +271,22 @@ mod tests {
     fn undeclared_paths_are_read_from_the_servers_text() {
         let text = "failed to create typed patch object (ns/n; g/v1, Kind=K): errors:\n  .status.a.b: field not \
                     declared in schema\n  .status.c: field not declared in schema";
-        assert_eq!(undeclared(text), [".status.a.b", ".status.c"]);
-        assert!(
-            undeclared("failed to create typed patch object: .spec.x: field not declared in schema")
-                .is_empty()
-        );
-        assert!(undeclared("something else").is_empty());
+        let none: [&str; 0] = [];
+        let (unknown, mistyped) = refused_paths(text);
+        assert_eq!(unknown, [".status.a.b", ".status.c"]);
+        assert_eq!(mistyped, none);
+        for text in [
+            "failed to create typed patch object: .spec.x: field not declared in schema",
+            "something else",
+        ] {
+            assert_eq!(refused_paths(text), (vec![], vec![]));
+        }
         // Another type than the schema has: what an old CRD says of a list of texts, in either kind of list.
         let text = "failed to create typed patch object (/n; g/v1, Kind=K): errors:\n  .status.list[0]: expected string, \
-                    got &{map[name:a]}\n  .status.other: element 0: associative list without keys has an element that's a map type";
-        assert_eq!(undeclared(text), [".status.list[0]", ".status.other"]);
+                    got &{map[name:a]}\n  .status.other: element 0: associative list without keys has an element that's a map type\n  \
+                    .status.new: field not declared in schema";
+        let (unknown, mistyped) = refused_paths(text);
+        assert_eq!(unknown, [".status.new"]);
+        assert_eq!(mistyped, [".status.list[0]", ".status.other"]);
     }
 }

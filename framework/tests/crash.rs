@@ -394,7 +394,7 @@ async fn who_deletes_a_child_as_fast_as_it_is_made_is_answered_every_five_minute
         told[0]["note"]
             .as_str()
             .unwrap()
-            .contains("somebody who deletes it keeps undoing")
+            .contains("another client that deletes it or changes its labels keeps undoing")
     );
     // and whoever stops leaves it standing
     tokio::time::sleep(Duration::from_secs(301)).await;

@@ -389,7 +389,10 @@ impl ChildWriter for World {
     async fn take_over(&self, _: Target<'_>, _: &ObjectMeta) -> Result<(), WriteError> {
         unreachable!()
     }
-    async fn delete(&self, _: Target<'_>, _: &str) -> Result<(), WriteError> {
+    async fn patch(&self, _: Target<'_>, _: &str, _: Vec<Value>) -> Result<Child, WriteError> {
+        unreachable!()
+    }
+    async fn delete(&self, _: Target<'_>, _: &str, _: &str) -> Result<(), WriteError> {
         unreachable!()
     }
     async fn metadata(&self, _: Target<'_>) -> Result<Option<ObjectMeta>, WriteError> {

@@ -100,6 +100,7 @@ impl Planner for Entering {
             ours: Some(("controllerName", "example.org/us".to_owned())),
             identity: "parentRef",
             entries: vec![entry],
+            limits: reconcile_kit::Limits::default(),
         };
         Report::new(Outcome::Done)
             .field("parents", StatusField::Entries(entries))

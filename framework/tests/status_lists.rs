@@ -71,6 +71,10 @@ impl Planner for Accepting {
             ours: Some(("controllerName", US.to_owned())),
             identity: "parentRef",
             entries: entries.collect(),
+            limits: reconcile_kit::Limits {
+                entries: 32,
+                conditions: 8,
+            },
         };
         report.field("parents", StatusField::Entries(entries))
     }
@@ -113,6 +117,7 @@ impl Planner for Listening {
             ours: None,
             identity: "name",
             entries: entries.collect(),
+            limits: reconcile_kit::Limits::default(),
         };
         Report::new(Outcome::Done).field("listeners", StatusField::Entries(entries))
     }
@@ -310,16 +315,52 @@ async fn doubles_and_stale_parents_of_ours_go_in_one_write_and_times_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_reported_on_a_later_generation_is_not_written_over() {
+async fn what_was_reported_on_a_later_generation_is_written_over_unless_the_view_is_older_than_our_own_write()
+{
     let server = world();
     let stack = parts(&server, None).stack();
+    // given a status that a restore brought along from another cluster
     server.create(route(&["no-gateway"]));
     let mut later = entry(US, "no-gateway", "2026-01-01T00:00:00Z");
-    later["conditions"][0]["observedGeneration"] = json!(2);
-    let route = server.set_status("HTTPRoute", "shop", "r", json!({"parents": [later]}));
+    later["conditions"][0]["observedGeneration"] = json!(5);
+    let restored = server.set_status("HTTPRoute", "shop", "r", json!({"parents": [later]}));
     let mark = server.mark();
-    assert_eq!(look(&stack, &route).await, Outcome::Done);
+    assert_eq!(look(&stack, &restored).await, Outcome::Done);
+    assert_eq!(writes(&of_operator(&server, mark)).len(), 1);
+    assert_eq!(list(&server)[0]["conditions"][0]["observedGeneration"], 1);
+    // when we have reported on the next generation, and the cache still shows the one before
+    let next = point_at(&server, &["a"]);
+    look(&stack, &next).await;
+    let mark = server.mark();
+    let outcome = look(&stack, &restored).await;
+    assert!(matches!(outcome, Outcome::RequeueAfter(_)), "{outcome:?}");
     assert_eq!(writes(&of_operator(&server, mark)), [""; 0]);
+    assert_eq!(list(&server)[0]["conditions"][0]["observedGeneration"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_others_have_filled_takes_what_it_has_room_for_and_the_rest_is_said() {
+    let server = world();
+    let stack = parts(&server, None).stack();
+    server.create(route(&["a", "b"]));
+    let theirs: Vec<Value> = (0..31)
+        .map(|n| entry(THEM, &format!("g{n}"), "2026-01-01T00:00:00Z"))
+        .collect();
+    let full = server.set_status("HTTPRoute", "shop", "r", json!({ "parents": theirs }));
+    assert_eq!(look(&stack, &full).await, Outcome::Done);
+    assert_eq!((list(&server).len(), names(&server)[31].as_str()), (32, "us:a"));
+    let events = server.list("Event", "shop");
+    let note = events.iter().find(|e| e["reason"] == "StatusTruncated").unwrap();
+    let said = note["note"].as_str().unwrap();
+    assert!(
+        said.starts_with("status.parents takes 32 entries: 1 of 2 of this controller"),
+        "{said}"
+    );
+    // nothing more is written or said of it
+    let mark = server.mark();
+    look(&stack, &get(&server)).await;
+    assert_eq!(writes(&of_operator(&server, mark)), [""; 0]);
+    assert_eq!(server.list("Event", "shop").len(), events.len());
 }
 
 #[tokio::test(start_paused = true)]

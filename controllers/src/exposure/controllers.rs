@@ -97,7 +97,7 @@ fn one<E: Exposer>(
     listeners.extend([
         caches
             .buckets
-            .listen(on_change_of_self(&triggers, status_matters)),
+            .listen(written.without_echoes(on_change_of_self(&triggers, status_matters))),
         caches.clusters.listen(on_cluster(caches, &triggers)),
         caches.grants.listen(on_grant(caches, &triggers)),
         caches.namespaces.listen(on_namespace(caches, &triggers)),

@@ -4,6 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::resolve::{BackendPort, Parent, Resolved, RouteSettings, metadata};
 
+/// The parts of our HTTPRoute that hold what was resolved and nothing else: which hosts it serves, where and how.
+pub const WHOLE: &[&str] = &["/spec/parentRefs", "/spec/hostnames", "/spec/rules"];
+
 /// Body of the HTTPRoute: all hostnames, one rule for every path, a URLRewrite when some hostname needs it.
 ///
 /// What the API server would default is written out, so that a second apply of the same body changes nothing and a

@@ -4,6 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::resolve::{BackendPort, IngressSettings, Resolved, metadata};
 
+/// The parts of our Ingress that hold what was resolved and nothing else: they decide which hosts and certificates it serves.
+/// Where the bucket names no class, the API server chooses it.
+pub const WHOLE: &[&str] = &["/spec/defaultBackend", "/spec/tls", "/spec/rules"];
+
 /// Body of the Ingress: one rule per hostname, path `/`, no default backend.
 ///
 /// Without ownerReferences and the operator's own labels: those are the same for every child and added by the layers

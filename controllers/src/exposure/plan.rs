@@ -15,8 +15,8 @@ use routewright_crds::{GarageBucket, GarageCluster, GarageReferenceGrant};
 use serde_json::{Value, json};
 
 use super::{
-    ExposureKind,
-    ingress::{keep_acme_solver, tolerate_acme_solver},
+    ExposureKind, httproute,
+    ingress::{self, keep_acme_solver, tolerate_acme_solver},
     names::child_name,
     resolve::{
         Blocked, ChildEffect, ClusterLookup, Inputs, Resolved, Selection, Via, cluster_of,
@@ -435,8 +435,13 @@ pub fn desired(resolved: &Resolved) -> Desired {
         ExposureKind::Ingress => ApplyOptions {
             tolerate: Some(tolerate_acme_solver),
             keep: Some(keep_acme_solver),
+            whole: ingress::WHOLE,
+            ..ApplyOptions::default()
         },
-        ExposureKind::HttpRoute => ApplyOptions::default(),
+        ExposureKind::HttpRoute => ApplyOptions {
+            whole: httproute::WHOLE,
+            ..ApplyOptions::default()
+        },
     };
     Desired {
         kind: resolved.kind().api(),

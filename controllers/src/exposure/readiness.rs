@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use reconcile_kit::error::{bounded, condition_text};
 use routewright_crds::ExposureParentStatus;
 use serde_json::Value;
 
@@ -262,6 +263,9 @@ fn status_of(condition: &Value) -> &str {
         .unwrap_or_default()
 }
 
+/// Limit in bytes of a mirrored Gateway message: a condition may hold 32 KiB, and a route has up to 32 parents.
+const MAX_MIRRORED: usize = 1_024;
+
 /// `Accepted is False (NoMatchingParent): the Gateway's own message`
 fn describe(name: &str, status: &str, condition: Option<&Value>) -> String {
     let field = |field: &str| {
@@ -278,7 +282,10 @@ fn describe(name: &str, status: &str, condition: Option<&Value>) -> String {
     }
     match field("message") {
         "" => {}
-        message => text.push_str(&format!(": {message}")),
+        message => {
+            let message = condition_text(message);
+            text.push_str(&format!(": {}", bounded(&message, MAX_MIRRORED)));
+        }
     }
     text
 }
@@ -287,6 +294,13 @@ fn describe(name: &str, status: &str, condition: Option<&Value>) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_message_of_a_gateway_is_mirrored_up_to_a_limit() {
+        let condition = json!({"reason": "R", "message": "ü".repeat(20_000)});
+        let text = describe("Accepted", "False", Some(&condition));
+        assert!(text.len() < 1_100 && text.starts_with("Accepted is False (R): üü") && text.ends_with('…'));
+    }
 
     fn gateway(name: &str) -> Parent {
         Parent {

@@ -4,7 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use reconcile_kit::{
-    Children, Entries, Entry, Needs, Note, Outcome, Plan, Planner, ReconcileError, Report, Request,
+    Children, Entries, Entry, Limits, Needs, Note, Outcome, Plan, Planner, ReconcileError, Report, Request,
     StatusField, Verdict,
     status::{StatusContract, StatusMode},
 };
@@ -29,6 +29,12 @@ pub const CONTRACT: StatusContract = StatusContract {
     ],
     fields: &["addresses", "listeners"],
     mode: StatusMode::Force,
+};
+
+/// What the schema of `status.listeners` takes.
+const LISTENER_LIMITS: Limits = Limits {
+    entries: 64,
+    conditions: 8,
 };
 
 /// The controller.
@@ -65,6 +71,7 @@ impl Planner for GatewayPlanner {
             ours: None,
             identity: "name",
             entries: gateway.listeners.iter().map(listener).collect(),
+            limits: LISTENER_LIMITS,
         };
         let mut report = Report::new(Outcome::Done)
             .field("addresses", addresses)

@@ -18,6 +18,7 @@ mod flags;
 mod foreign;
 mod grid;
 mod namespaces;
+mod opponents;
 mod presence;
 mod routes;
 mod rows;

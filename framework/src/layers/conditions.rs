@@ -3,7 +3,7 @@
 //! overwrites again and again is written ever more rarely.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     marker::PhantomData,
     sync::{Arc, Mutex, PoisonError},
@@ -21,18 +21,22 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use super::planner::Boxed;
+use super::{planner::Boxed, policy::delay};
 use crate::{
-    ApiKind, ChildState, Children, Entry, ErrorClass, Note, Outcome, Planner, ReconcileError, Report,
-    Request, Settled, StatusField,
+    ApiKind, ChildState, Children, ErrorClass, Note, Outcome, Planner, ReconcileError, Report, Request,
+    Settled, StatusField,
     api::Target,
     condition::find,
-    contest::{self, About, Word, keep_own, parts, timeless},
+    contest::{self, About, Left, Word, keep_own, parts, timeless},
     events::{EventSink, KubeEvents, reference},
     owner::Patched,
     runtime::{Metrics, metrics::ControllerLabel},
-    status::{LiveStatus, StatusChange, StatusContract, StatusMemory, StatusMode, Transition, change},
+    status::{
+        LiveStatus, StatusChange, StatusContract, StatusMemory, StatusMode, Transition, change, is_stale,
+        outside,
+    },
     status_writer::{KubeStatusWriter, StatusAnswer, StatusError, StatusWriter},
+    undeclared::{Refusals, Undeclared, without},
 };
 
 /// Everything that reporting needs besides the planner.
@@ -45,7 +49,7 @@ pub struct Reporting {
     pub events: Arc<dyn EventSink>,
     /// What was written and not seen back.
     pub memory: StatusMemory,
-    undeclared: Mutex<BTreeSet<String>>,
+    undeclared: Undeclared,
     // By namespace, then name: looked up without building a key.
     said: Mutex<HashMap<String, HashMap<String, Remembered>>>,
     pace: Option<Pace>,
@@ -59,22 +63,37 @@ struct Pace {
 }
 
 /// How it ended to say something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
-    /// It stands, or nothing more can be done about it.
-    Done,
-    /// It was written once more over what somebody else had written.
-    Again,
-    /// Not yet; it may be said this much later.
-    Held(Duration),
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Said {
+    /// It was written once more over what another client had written.
+    rewrote: bool,
+    /// Something of it was held back or refused; it may be said this much later.
+    later: Option<Duration>,
+}
+
+impl Said {
+    const DONE: Self = Self {
+        rewrote: false,
+        later: None,
+    };
+
+    fn held(wait: Duration) -> Self {
+        Self {
+            later: Some(wait),
+            ..Self::DONE
+        }
+    }
 }
 
 /// What was said about one object.
+#[derive(Default)]
 struct Remembered {
     uid: String,
     notes: HashSet<Note>,
     /// The resourceVersion and the body of a write that another manager's ownership refused.
     refused: Option<(String, Value)>,
+    /// Values of this object that the schema does not take.
+    mistyped: Refusals,
 }
 
 impl Reporting {
@@ -85,7 +104,7 @@ impl Reporting {
             writer,
             events,
             memory: StatusMemory::default(),
-            undeclared: Mutex::default(),
+            undeclared: Undeclared::default(),
             said: Mutex::default(),
             pace: None,
         }
@@ -204,6 +223,14 @@ impl<P, S: fmt::Debug> fmt::Debug for Conditions<P, S> {
 
 /// So many conflicts in a row before one is said on the object: the next look usually mends it.
 const QUIET_CONFLICTS: u32 = 3;
+/// A failure that usually passes appears on the object after this time: a hiccup of an API server is no status write, no
+/// event and no alert, least of all while the server is overloaded.
+const QUIET_FOR: Duration = Duration::from_secs(10);
+/// A foreign object in the way of a child, or an old child that has not gone yet, is looked at again after this: no watch
+/// may tell of its end.
+const BLOCKED_RETRY: Duration = Duration::from_secs(300);
+/// A status that belongs to another field manager is looked at again after this; a write is tried if the object changed.
+const REFUSED_RETRY: Duration = Duration::from_secs(300);
 
 impl<P, S> Service<Request<P::Object>> for Conditions<P, S>
 where
@@ -222,6 +249,7 @@ where
     fn call(&mut self, request: Request<P::Object>) -> Self::Future {
         let object = Arc::clone(&request.object);
         let (attempt, patches) = (request.attempt, request.patches.clone());
+        let since = request.failing_since.unwrap_or_else(Instant::now);
         let inner = self.inner.call(request);
         let (reporting, rewrites) = (Arc::clone(&self.reporting), self.rewrites.clone());
         Box::pin(async move {
@@ -232,13 +260,17 @@ where
                     }
                     let mut report = P::report(&object, &settled.verdict, &settled.children);
                     report.outcome = report.outcome.no_later_than(settled.requeue);
-                    contested(&mut report, &settled.children);
-                    (report, failed_child(&settled.children))
+                    add_retries(&mut report, &settled.children);
+                    let mut failure = failed_child(&settled.children);
+                    if let Some(error) = &mut failure {
+                        error.no_later_than = report.outcome.retry();
+                    }
+                    (report, failure)
                 }
                 Err(error) => (P::report_error(&object, &error), Some(error)),
             };
             if let Some(error) = &failure
-                && is_quiet(error.class, attempt)
+                && is_quiet(error.class, attempt, since.elapsed())
             {
                 return Err(error.clone());
             }
@@ -246,41 +278,57 @@ where
             let paced = failure.is_none();
             // However the run ended: what is said must find the version that its own patches led to.
             let patched = patches.latest();
-            let end = reporting.say::<P>(&object, report, patched, paced).await?;
-            if end == Said::Again {
+            let said = reporting.say::<P>(&object, report, patched, paced).await?;
+            if said.rewrote {
                 rewrites.inc();
             }
-            match (failure, end) {
-                (Some(error), _) => Err(error),
-                (None, Said::Held(wait)) => Ok(outcome.no_later_than(Some(wait))),
-                (None, _) => Ok(outcome),
+            match failure {
+                Some(error) => Err(error),
+                None => Ok(outcome.no_later_than(said.later)),
             }
         })
     }
 }
 
-/// Failures that are not worth a word on the object.
-fn is_quiet(class: ErrorClass, attempt: u32) -> bool {
+/// Failures that are not worth a word on the object, `lasted` since the first of them.
+fn is_quiet(class: ErrorClass, attempt: u32, lasted: Duration) -> bool {
     match class {
-        ErrorClass::Shutdown | ErrorClass::NotReady => true,
+        ErrorClass::Shutdown => true,
+        ErrorClass::NotReady | ErrorClass::Transient | ErrorClass::RateLimited(_) | ErrorClass::Timeout => {
+            lasted < QUIET_FOR
+        }
         ErrorClass::Conflict => attempt < QUIET_CONFLICTS,
         _ => false,
     }
 }
 
+/// The failure that decides when to look again: the one that passes first, but a server that asks for patience gets it.
 fn failed_child(children: &Children) -> Option<ReconcileError> {
-    children.0.iter().find_map(|child| match &child.state {
-        ChildState::Failed(class, message) => Some(ReconcileError::new(*class, message.clone())),
+    let urgency = |class: &ErrorClass| match class {
+        ErrorClass::Shutdown => (0, Duration::ZERO),
+        ErrorClass::RateLimited(Some(wait)) => (1, Duration::MAX.saturating_sub(*wait)),
+        class => (2, delay(*class, 1).unwrap_or_default()),
+    };
+    let failures = children.0.iter().filter_map(|child| match &child.state {
+        ChildState::Failed(class, message) => Some((class, message)),
         _ => None,
-    })
+    });
+    let (class, message) = failures.min_by_key(|(class, _)| urgency(class))?;
+    Some(ReconcileError::new(*class, message.clone()))
 }
 
-/// A contest is the framework's own finding, so its retry and its event are the framework's too.
-fn contested(report: &mut Report, children: &Children) {
+/// What stands in the way of a child is the framework's own finding, so that its retry and its event are the framework's
+/// too.
+fn add_retries(report: &mut Report, children: &Children) {
     for child in &children.0 {
-        if let ChildState::Contested { manager, retry } = &child.state {
-            let outcome = std::mem::replace(&mut report.outcome, Outcome::Done);
-            report.outcome = outcome.no_later_than(Some(*retry));
+        let retry = match &child.state {
+            ChildState::Contested { retry, .. } => *retry,
+            ChildState::Foreign { .. } | ChildState::Waiting => BLOCKED_RETRY,
+            _ => continue,
+        };
+        let outcome = std::mem::replace(&mut report.outcome, Outcome::Done);
+        report.outcome = outcome.no_later_than(Some(retry));
+        if let ChildState::Contested { manager, .. } = &child.state {
             let text = format!(
                 "{} {}/{}: {manager} keeps undoing what this operator sets; it is set again every 5 minutes",
                 child.kind.kind, child.namespace, child.name
@@ -294,8 +342,8 @@ fn contested(report: &mut Report, children: &Children) {
     }
 }
 
-/// How often a status body is cut down to what the installed schema knows.
-const MAX_CUTS: usize = 4;
+/// How often a status body is cut down to what the installed schema takes.
+const MAX_CUTS: usize = 6;
 
 impl Pace {
     /// How long a write about this object has to wait still.
@@ -342,13 +390,24 @@ impl Reporting {
         if report.untouched {
             // Said even on the first look: nothing on the object tells of it.
             self.publish(object, notes, &[], true).await;
-            return Ok(Said::Done);
+            return Ok(Said::DONE);
+        }
+        if let Some(what) = outside(&self.contract, &report) {
+            let text = format!("the controller {} reports {what}; nothing is written", P::NAME);
+            self.publish_alone(object, notes, OUTSIDE_CONTRACT, &text).await;
+            return Err(ReconcileError::new(ErrorClass::Invalid, text));
         }
         let pending = self.memory.recall(namespace, name, uid, cached);
         let mut live = match &pending {
             Some(pending) => pending.live.clone(),
             None => self.live::<P>(object),
         };
+        if pending.is_some() && is_stale(&self.contract, &report, meta.generation, &live) {
+            // The cache shows an object from before our last write: its next event looks again.
+            return Ok(Said::held(STALE_RETRY));
+        }
+        // The version that `live` is of, if the cache shows it.
+        let shown = (pending.is_none() && patched.is_none()).then_some(cached);
         let (version, set) = patched.map(|p| (p.version, p.status)).unzip();
         for (name, value) in set.into_iter().flatten() {
             // What the run wrote itself, and the report does not name, is there and stays.
@@ -367,33 +426,47 @@ impl Reporting {
             generation: meta.generation,
         };
         let (mut written, mut refused, mut relieved) = (false, None, false);
+        for text in overflows(&report, &live) {
+            // Said even on the first look: nothing on the object tells of it.
+            written = true;
+            notes.push(warning(TRUNCATED, text));
+        }
         let mut logged = Vec::new();
-        let mut end = Said::Done;
-        for _ in 0..MAX_CUTS {
-            self.cut(&mut report);
+        let mut said = Said::DONE;
+        let whole = report;
+        for round in 0_usize.. {
+            let cut = self.cut(namespace, name, uid, &whole);
+            if let Some((_, until)) = &cut {
+                said.later = Some(until.saturating_duration_since(Instant::now()).max(QUIET_FOR));
+            }
+            let report = cut.as_ref().map_or(&whole, |(report, _)| report);
             let now = Time(Timestamp::now());
-            let Some(mut change) = change(&self.contract, &report, meta.generation, &live, &now) else {
+            let Some(mut change) = change(&self.contract, report, meta.generation, &live, &now) else {
                 break;
             };
             if self.was_refused(namespace, name, uid, &version, &change.body) {
                 notes.extend(self.refusals(namespace, name));
+                said.later = Some(REFUSED_RETRY);
                 break;
             }
-            let word = Word::new(&self.contract, &report, &live);
+            let word = Word::new(&self.contract, report, &live);
+            if self.memory.contests().stands(about, &word, shown) {
+                break;
+            }
             let judged = self.memory.contests().judge(about, &word, Instant::now());
             if judged.tell {
                 self.tell(object, target, &change, &live).await;
             }
             if let Some(wait) = judged.wait {
                 self.publish(object, notes, &[], false).await;
-                return Ok(Said::Held(wait));
+                return Ok(Said::held(wait));
             }
-            if let Some(said) = &judged.said {
-                keep_own(&self.contract, said, &mut change.transitions);
+            if let Some(before) = &judged.said {
+                keep_own(&self.contract, before, &mut change.transitions);
             }
             let pace = self.pace.as_ref();
             if let Some(wait) = pace.filter(|_| paced).and_then(|p| p.wait(namespace, name, uid)) {
-                return Ok(Said::Held(wait));
+                return Ok(Said::held(wait));
             }
             match self
                 .writer
@@ -405,7 +478,7 @@ impl Reporting {
                     if let Some(pace) = pace {
                         pace.wrote(namespace, name, uid);
                     }
-                    let left = leftovers(&self.contract, &report, &change, &answer);
+                    let left = leftovers(&self.contract, report, &change, &answer);
                     let answer = if left.is_empty() {
                         answer
                     } else {
@@ -414,23 +487,28 @@ impl Reporting {
                             .await
                             .map_err(|error| refusal(target, error))?
                     };
-                    logged = transition_notes(&change, &report);
+                    logged = transition_notes(&change, report);
                     notes.extend(logged.iter().cloned());
                     let status = LiveStatus {
                         conditions: answer.conditions,
-                        fields: as_answered(&report, change.fields, answer.fields),
+                        fields: as_answered(report, change.fields, answer.fields),
                     };
-                    let left = parts(&self.contract, &report, &status);
-                    let said = contest::said(&self.contract, &change.conditions);
+                    let left = Left {
+                        parts: parts(&self.contract, report, &status),
+                        said: contest::said(&self.contract, &change.conditions),
+                        version: &answer.version,
+                    };
+                    // A write that changes nothing undoes nothing.
+                    let rewrote = judged.again && answer.version != version;
+                    let contests = self.memory.contests();
+                    contests.wrote(about, &word, rewrote, left, Instant::now());
                     self.memory
-                        .contests()
-                        .wrote(about, &word, judged.again, left, said, Instant::now());
-                    self.memory.wrote(namespace, name, uid, &answer.version, status);
+                        .wrote(namespace, name, uid, (&version, &answer.version), status);
                     for t in &change.transitions {
                         log(target, None, t);
                     }
-                    if judged.again {
-                        end = Said::Again;
+                    if rewrote {
+                        said.rewrote = true;
                         log_again(target);
                         break;
                     }
@@ -439,46 +517,117 @@ impl Reporting {
                     }
                     break;
                 }
-                Err(StatusError::Undeclared(paths)) => self.learn(target, paths)?,
+                Err(StatusError::Undeclared(paths)) => {
+                    let is_new = round < MAX_CUTS && self.undeclared.learn(&paths);
+                    learnt(target, &paths, "does not know this field", is_new)?;
+                }
+                Err(StatusError::Mistyped(paths)) => {
+                    let is_new = round < MAX_CUTS
+                        && self.remembered(namespace, name, uid, |known| {
+                            known.mistyped.learn(&paths, Some(&whole))
+                        });
+                    learnt(target, &paths, "wants another type here", is_new)?;
+                }
+                Err(StatusError::NoSubresource) => {
+                    let text = format!(
+                        "write status of {target}: {} has no status subresource, so its objects have no status: add \
+                         `subresources: {{status: {{}}}}` to its CRD",
+                        target.kind
+                    );
+                    self.publish_alone(object, notes, NOT_WRITTEN, &text).await;
+                    return Err(ReconcileError::new(ErrorClass::Invalid, text));
+                }
                 Err(StatusError::OwnedByAnother(text)) => {
                     let text = format!(
                         "status of {target} belongs to another field manager and is left alone: {text}"
                     );
-                    notes.push(Note {
-                        warning: true,
-                        reason: OWNED_BY_ANOTHER.into(),
-                        message: text,
-                    });
+                    notes.push(warning(OWNED_BY_ANOTHER, text));
+                    said.later = Some(REFUSED_RETRY);
                     refused = Some((version.clone(), timeless(&change.body)));
                     // Said even on the first look: nothing else tells of it.
                     written = true;
                     break;
                 }
-                Err(StatusError::Gone) => return Ok(Said::Done),
+                Err(StatusError::Gone) => return Ok(Said::DONE),
                 Err(StatusError::Failed(error)) if error.class == ErrorClass::Invalid && !relieved => {
                     // An entry that we leave out stays as far as others own it, and lacks then what the schema wants.
-                    let over = self.held_back(&report, &live);
+                    let over = self.held_back(report, &live);
                     if over.is_empty() {
                         return Err(error);
                     }
                     let removed = self.writer.remove(&self.contract, target, &version, &over).await;
                     let removed = removed.map_err(|error| refusal(target, error))?;
                     relieved = true;
-                    version = removed.version;
+                    let before = std::mem::replace(&mut version, removed.version);
                     live = LiveStatus {
                         conditions: removed.conditions,
-                        fields: as_answered(&report, live.fields, removed.fields),
+                        fields: as_answered(report, live.fields, removed.fields),
                     };
-                    self.memory.wrote(namespace, name, uid, &version, live.clone());
+                    self.memory
+                        .wrote(namespace, name, uid, (&before, &version), live.clone());
                 }
                 Err(error) => return Err(refusal(target, error)),
             }
         }
         self.publish(object, notes, &logged, written).await;
         if refused.is_some() {
-            self.note_refusal(namespace, name, refused);
+            self.remembered(namespace, name, uid, |known| known.refused = refused);
         }
-        Ok(end)
+        Ok(said)
+    }
+
+    /// Publishes one more note, although nothing is written that would tell of it.
+    async fn publish_alone<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        mut notes: Vec<Note>,
+        reason: &'static str,
+        text: &str,
+    ) {
+        notes.push(warning(reason, text.to_owned()));
+        self.publish(object, notes, &[], true).await;
+    }
+
+    /// The report without what the installed schema does not take, if there is any: every look would be a write. Until when.
+    fn cut(&self, namespace: &str, name: &str, uid: &str, report: &Report) -> Option<(Report, Instant)> {
+        let mine = self.said_of(namespace, name, uid, |known| known.mistyped.over(report));
+        let mut over = mine.unwrap_or_default();
+        over.extend(self.undeclared.over(report));
+        let until = over.iter().map(|(_, until)| *until).min()?;
+        Some((without(report, &over), until))
+    }
+
+    /// What was said of this very object, if anything.
+    fn said_of<T>(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        look: impl FnOnce(&Remembered) -> T,
+    ) -> Option<T> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = said.get(namespace)?;
+        names.get(name).filter(|said| said.uid == uid).map(look)
+    }
+
+    /// The same, with an empty memory of an object of which nothing was said.
+    fn remembered<T>(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        change: impl FnOnce(&mut Remembered) -> T,
+    ) -> T {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = said.entry(namespace.to_owned()).or_default();
+        let known = names.entry(name.to_owned()).or_default();
+        if known.uid != uid {
+            *known = Remembered {
+                uid: uid.to_owned(),
+                ..Remembered::default()
+            };
+        }
+        change(known)
     }
 
     /// Says once that somebody else writes the same status.
@@ -517,31 +666,6 @@ impl Reporting {
         entries_over(report, |name| live.fields.get(name), self.contract.conditions)
     }
 
-    /// These paths are left out from now on. An error if that was known already: it did not help.
-    fn learn(&self, target: Target<'_>, paths: Vec<String>) -> Result<(), ReconcileError> {
-        let mut known = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut learnt = false;
-        let text = paths.join(", ");
-        for path in paths {
-            if known.contains(&path) {
-                continue;
-            }
-            tracing::warn!(
-                kind = target.kind.kind,
-                path,
-                "the installed CRD does not know this field: left out; upgrade the CRD"
-            );
-            learnt |= known.insert(path);
-        }
-        if learnt {
-            return Ok(());
-        }
-        Err(ReconcileError::new(
-            ErrorClass::Invalid,
-            format!("write status of {target}: the installed CRD does not know {text}; upgrade the CRD"),
-        ))
-    }
-
     /// The very same write was refused: nothing has changed that could make it pass.
     fn was_refused(&self, namespace: &str, name: &str, uid: &str, version: &str, body: &Value) -> bool {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -550,13 +674,6 @@ impl Reporting {
             .filter(|said| said.uid == uid)
             .and_then(|said| said.refused.as_ref())
             .is_some_and(|(at, refused)| at == version && *refused == timeless(body))
-    }
-
-    fn note_refusal(&self, namespace: &str, name: &str, refused: Option<(String, Value)>) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(said) = said.get_mut(namespace).and_then(|names| names.get_mut(name)) {
-            said.refused = refused;
-        }
     }
 
     /// What was said of the refusal, to be said no second time.
@@ -582,31 +699,6 @@ impl Reporting {
                 .iter()
                 .filter_map(|name| Some((*name, P::status_field(object, name)?)))
                 .collect(),
-        }
-    }
-
-    /// Leaves out what the installed schema does not know, or every look would be a write.
-    fn cut(&self, report: &mut Report) {
-        let known = self.undeclared.lock().unwrap_or_else(PoisonError::into_inner);
-        for path in known.iter() {
-            let path = names(path);
-            let Some((field, rest)) = path.split_first() else {
-                continue;
-            };
-            if rest.is_empty() {
-                report.fields.retain(|(name, _)| name != field);
-            }
-            for (name, value) in &mut report.fields {
-                match value {
-                    StatusField::Set(value) if name == field => remove(value, rest),
-                    StatusField::Entries(entries) if name == field => {
-                        for entry in &mut entries.entries {
-                            cut_entry(entry, entries.identity, rest);
-                        }
-                    }
-                    _ => {}
-                }
-            }
         }
     }
 
@@ -645,7 +737,7 @@ impl Reporting {
                     let first = Remembered {
                         uid: part(&meta.uid),
                         notes: notes.into_iter().collect(),
-                        refused: None,
+                        ..Remembered::default()
                     };
                     said.entry(part(&meta.namespace))
                         .or_default()
@@ -675,6 +767,54 @@ impl Reporting {
 
 /// Reason of the event about a status that is not ours to write.
 const OWNED_BY_ANOTHER: &str = "StatusOwnedByAnother";
+
+/// Reason of the event about a kind without the status subresource.
+const NOT_WRITTEN: &str = "StatusNotWritten";
+
+/// Reason of the event about a report that its contract does not cover.
+const OUTSIDE_CONTRACT: &str = "ReportOutsideContract";
+
+/// Reason of the event about entries for which a list has no room.
+const TRUNCATED: &str = "StatusTruncated";
+
+/// A cache that is older than our last write is looked at again after this, if nothing wakes the controller before.
+const STALE_RETRY: Duration = Duration::from_secs(30);
+
+fn warning(reason: &'static str, message: String) -> Note {
+    Note {
+        warning: true,
+        reason: reason.into(),
+        message,
+    }
+}
+
+/// What of a report the lists that it names have no room for.
+fn overflows(report: &Report, live: &LiveStatus) -> Vec<String> {
+    let over = report.fields.iter().filter_map(|(name, field)| match field {
+        StatusField::Entries(entries) => entries.overflow(name, live.fields.get(name)),
+        _ => None,
+    });
+    over.collect()
+}
+
+/// Says once what is left out. An error if leaving it out has not helped.
+fn learnt(target: Target<'_>, paths: &[String], what: &str, is_new: bool) -> Result<(), ReconcileError> {
+    let text = paths.join(", ");
+    if !is_new {
+        return Err(ReconcileError::new(
+            ErrorClass::Invalid,
+            format!("write status of {target}: the installed CRD {what}: {text}; upgrade the CRD"),
+        ));
+    }
+    tracing::warn!(
+        kind = target.kind.kind,
+        namespace = target.namespace,
+        name = target.name,
+        paths = text,
+        "the installed CRD {what}: left out for an hour; upgrade the CRD"
+    );
+    Ok(())
+}
 
 /// Reason of the event about a status that somebody else writes too.
 const CONTESTED: &str = "StatusContested";
@@ -733,7 +873,11 @@ fn refusal(target: Target<'_>, error: StatusError) -> ReconcileError {
             let text = format!("write status of {target}: it belongs to another field manager: {text}");
             ReconcileError::new(ErrorClass::Foreign, text)
         }
-        StatusError::Stale | StatusError::Gone | StatusError::Undeclared(_) => {
+        StatusError::Stale
+        | StatusError::Gone
+        | StatusError::Undeclared(_)
+        | StatusError::Mistyped(_)
+        | StatusError::NoSubresource => {
             let text = format!("write status of {target}: it was changed meanwhile");
             ReconcileError::new(ErrorClass::Conflict, text)
         }
@@ -766,14 +910,14 @@ fn log(target: Target<'_>, entry: Option<(&str, &str)>, transition: &Transition)
     );
 }
 
-/// Lists of entries as they were answered, with what the API server filled in; other fields as they were written.
+/// Fields of the report as they were answered, with what the API server filled in; other fields as they were written.
 fn as_answered(
     report: &Report,
     mut fields: BTreeMap<&'static str, Value>,
     mut answered: Map<String, Value>,
 ) -> BTreeMap<&'static str, Value> {
-    for (name, field) in &report.fields {
-        if let (StatusField::Entries(_), Some(value)) = (field, answered.remove(*name)) {
+    for (name, _) in &report.fields {
+        if let Some(value) = answered.remove(*name) {
             fields.insert(name, value);
         }
     }
@@ -820,50 +964,8 @@ fn entries_over<'a>(
     over.flatten().collect()
 }
 
-/// The names in `.status.a.b[key="x.y"].c`, without `status` and without what selects list items.
-fn names(path: &str) -> Vec<&str> {
-    let mut depth = 0_i32;
-    let split = |c: char| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth -= 1,
-            _ => {}
-        }
-        c == '.' && depth == 0
-    };
-    let parts = path.split(split).skip(2);
-    parts.map(|part| part.split('[').next().unwrap_or(part)).collect()
-}
-
 fn type_is(condition: &MetaCondition, type_: &str) -> bool {
     condition.type_ == type_
-}
-
-/// Leaves out of an entry what the installed schema does not know.
-fn cut_entry(entry: &mut Entry, identity: &str, path: &[&str]) {
-    match path {
-        [] => {}
-        [first, rest @ ..] if *first == identity => remove(&mut entry.identity, rest),
-        [last] => drop(entry.rest.remove(*last)),
-        [first, rest @ ..] => {
-            if let Some(inner) = entry.rest.get_mut(*first) {
-                remove(inner, rest);
-            }
-        }
-    }
-}
-
-fn remove(value: &mut Value, path: &[&str]) {
-    match (value, path) {
-        (Value::Array(list), path) => list.iter_mut().for_each(|item| remove(item, path)),
-        (Value::Object(map), [last]) => drop(map.remove(*last)),
-        (Value::Object(map), [first, rest @ ..]) => {
-            if let Some(inner) = map.get_mut(*first) {
-                remove(inner, rest);
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Waiting for something outside is news; anything else that is not true is a warning.
@@ -1029,7 +1131,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_is_written_to_the_version_that_the_run_left_behind() {
         let seam = Seam::default();
-        let failed = || Err(ReconcileError::new(ErrorClass::Transient, "no"));
+        let failed = || Err(ReconcileError::new(ErrorClass::Invalid, "no"));
         let request = object("n");
         request.patches.note("41", Map::new());
         stack(&seam, failed).oneshot(request).await.unwrap_err();
@@ -1042,7 +1144,7 @@ mod tests {
         for fails in [false, true] {
             let seam = Seam::default();
             let answer = move || match fails {
-                true => Err(ReconcileError::new(ErrorClass::Transient, "no")),
+                true => Err(ReconcileError::new(ErrorClass::Invalid, "no")),
                 false => fine(),
             };
             let request = object("n");
@@ -1071,7 +1173,7 @@ mod tests {
             match self.0 {
                 "slow" => std::future::pending().await,
                 "panic" => panic!("as the story wants it"),
-                _ => Err(ReconcileError::new(ErrorClass::Transient, "no")),
+                _ => Err(ReconcileError::new(ErrorClass::Invalid, "no")),
             }
         }
     }
@@ -1153,7 +1255,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_is_said_on_the_object_and_passed_on() {
         let seam = Seam::default();
-        let error = ReconcileError::new(ErrorClass::Timeout, "too slow");
+        let error = ReconcileError::new(ErrorClass::Panic, "too slow");
         let failing = error.clone();
         let result = stack(&seam, move || Err(failing.clone()))
             .oneshot(object("n"))
@@ -1172,21 +1274,141 @@ mod tests {
         assert_eq!(seam.bodies().len(), 1);
     }
 
-    #[tokio::test]
-    async fn what_the_next_look_mends_is_not_said() {
-        for (class, attempt, said) in [
-            (ErrorClass::Conflict, 0, 0),
-            (ErrorClass::Conflict, 3, 1),
-            (ErrorClass::NotReady, 9, 0),
-            (ErrorClass::Shutdown, 9, 0),
+    #[tokio::test(start_paused = true)]
+    async fn what_the_next_look_mends_is_not_said_and_what_lasts_is() {
+        let seconds = Duration::from_secs;
+        let limited = ErrorClass::RateLimited(None);
+        for (class, attempt, lasted, said) in [
+            (ErrorClass::Conflict, 0, 99, 0),
+            (ErrorClass::Conflict, 3, 1, 1),
+            (ErrorClass::NotReady, 9, 9, 0),
+            (ErrorClass::NotReady, 9, 11, 1),
+            (ErrorClass::Transient, 3, 9, 0),
+            (ErrorClass::Transient, 4, 15, 1),
+            (limited, 0, 0, 0),
+            (limited, 4, 15, 1),
+            (ErrorClass::Timeout, 0, 0, 0),
+            (ErrorClass::Forbidden, 0, 0, 1),
+            (ErrorClass::Shutdown, 9, 99, 0),
         ] {
             let seam = Seam::default();
             let mut request = object("n");
             request.attempt = attempt;
+            request.failing_since = Some(Instant::now());
+            tokio::time::advance(seconds(lasted)).await;
             let answer = move || with_child(ChildState::Failed(class, "x".into()));
             assert!(stack(&seam, answer).oneshot(request).await.is_err());
-            assert_eq!(seam.bodies().len(), said, "{class:?} {attempt}");
+            assert_eq!(seam.bodies().len(), said, "{class:?} {attempt} {lasted}");
         }
+    }
+
+    #[test]
+    fn of_children_that_failed_the_one_that_passes_first_decides_and_patience_that_was_asked_for_is_kept() {
+        let limited = |s| ErrorClass::RateLimited(Some(Duration::from_secs(s)));
+        for (failed, decides) in [
+            (
+                vec![ErrorClass::Forbidden, ErrorClass::Transient],
+                ErrorClass::Transient,
+            ),
+            (vec![ErrorClass::Forbidden, limited(5)], limited(5)),
+            (vec![ErrorClass::Transient, limited(5), limited(30)], limited(30)),
+            (
+                vec![ErrorClass::Invalid, ErrorClass::Foreign],
+                ErrorClass::Invalid,
+            ),
+            (vec![limited(5), ErrorClass::Shutdown], ErrorClass::Shutdown),
+        ] {
+            let children = failed.iter().map(|class| SettledChild {
+                kind: TOY_API,
+                namespace: "ns".into(),
+                name: "n".into(),
+                state: ChildState::Failed(*class, "x".into()),
+                live: None,
+            });
+            let decided = failed_child(&Children(children.collect())).unwrap();
+            assert_eq!(decided.class, decides, "{failed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_polls_does_so_while_a_child_fails() {
+        let seam = Seam::default();
+        let answer = || {
+            with_child(ChildState::Failed(ErrorClass::Forbidden, "no right".into())).map(|settled| Settled {
+                requeue: Some(Duration::from_secs(60)),
+                ..settled
+            })
+        };
+        let error = stack(&seam, answer).oneshot(object("n")).await.unwrap_err();
+        assert_eq!(error.no_later_than, Some(Duration::from_secs(60)));
+    }
+
+    #[tokio::test]
+    async fn what_stands_in_the_way_of_a_child_is_looked_at_again_whatever_the_report_says() {
+        for state in [
+            ChildState::Foreign {
+                owner: "nobody".into(),
+            },
+            ChildState::Waiting,
+        ] {
+            let seam = Seam::default();
+            let outcome = stack(&seam, move || with_child(state.clone()))
+                .oneshot(object("n"))
+                .await;
+            assert_eq!(outcome, Ok(Outcome::RequeueAfter(BLOCKED_RETRY)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_report_outside_of_its_contract_is_one_clear_error() {
+        let seam = Seam::default();
+        let contract = StatusContract {
+            conditions: &["Other"],
+            ..CONTRACT
+        };
+        let reporting = Arc::new(Reporting::new(
+            contract,
+            Arc::new(seam.clone()),
+            Arc::new(seam.clone()),
+        ));
+        let stack = Stack::new(
+            ServiceBuilder::new()
+                .layer(ConditionsLayer::<Toy>::new(reporting))
+                .service(service_fn(|_| async { fine() })),
+        );
+        for _ in 0..3 {
+            let error = stack.clone().oneshot(object("n")).await.unwrap_err();
+            assert_eq!(error.class, ErrorClass::Invalid);
+            assert!(
+                error
+                    .message
+                    .contains("controller toy reports the condition Ready"),
+                "{error}"
+            );
+        }
+        assert_eq!(seam.bodies().len(), 0);
+        assert_eq!(seam.reasons(), ["ReportOutsideContract true"], "said once");
+    }
+
+    #[tokio::test]
+    async fn a_kind_without_the_status_subresource_is_said_and_an_error() {
+        let seam = Seam::failing([StatusError::NoSubresource, StatusError::NoSubresource]);
+        let stack = stack(&seam, fine);
+        for _ in 0..2 {
+            let error = stack.clone().oneshot(object("n")).await.unwrap_err();
+            assert_eq!(error.class, ErrorClass::Invalid);
+            assert!(error.message.contains("has no status subresource"), "{error}");
+        }
+        assert_eq!(seam.reasons(), ["StatusNotWritten true"], "said once");
+    }
+
+    #[tokio::test]
+    async fn a_schema_that_refuses_again_and_again_is_an_error_and_no_silence() {
+        let refused = (0..99).map(|n| StatusError::Undeclared(vec![format!(".status.size.{n}")]));
+        let seam = Seam::failing(refused);
+        let error = stack(&seam, fine).oneshot(object("n")).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Invalid);
+        assert_eq!(seam.bodies().len(), MAX_CUTS + 1);
     }
 
     #[tokio::test]
@@ -1220,41 +1442,11 @@ mod tests {
         let (result, reasons) = end(StatusError::OwnedByAnother("them".into())).await;
         assert_eq!(
             (result, reasons),
-            (Ok(Outcome::Done), vec!["StatusOwnedByAnother true".to_owned()])
+            (
+                Ok(Outcome::RequeueAfter(REFUSED_RETRY)),
+                vec!["StatusOwnedByAnother true".to_owned()]
+            )
         );
-    }
-
-    #[test]
-    fn what_the_schema_does_not_know_is_left_out_for_ever() {
-        let reporting = Reporting::new(
-            StatusContract {
-                manager: "kit",
-                conditions: &[],
-                fields: &["where"],
-                mode: StatusMode::Apply,
-            },
-            Arc::new(Seam::default()),
-            Arc::new(Seam::default()),
-        );
-        reporting
-            .undeclared
-            .lock()
-            .unwrap()
-            .extend([".status.where.a".to_owned(), ".status.where.l.x".to_owned()]);
-        let value = json!({"a": 1, "b": 2, "l": [{"x": 1, "y": 2}]});
-        let mut report = Report::new(Outcome::Done).field("where", StatusField::Set(value));
-        reporting.cut(&mut report);
-        assert_eq!(
-            report.fields,
-            [("where", StatusField::Set(json!({"b": 2, "l": [{"y": 2}]})))]
-        );
-        reporting
-            .undeclared
-            .lock()
-            .unwrap()
-            .insert(".status.where".to_owned());
-        reporting.cut(&mut report);
-        assert_eq!(report.fields, []);
     }
 
     #[tokio::test]
@@ -1272,12 +1464,6 @@ mod tests {
         assert_eq!(error.class, ErrorClass::Invalid);
         assert!(error.message.contains("upgrade the CRD"), "{error}");
         assert_eq!(seam.bodies().len(), 2);
-    }
-
-    #[test]
-    fn names_of_a_path_do_not_stumble_over_what_selects_list_items() {
-        assert_eq!(names(".status.a[name=\"x.y\"].b[0].c"), ["a", "b", "c"]);
-        assert_eq!(names(".status"), [""; 0]);
     }
 
     #[tokio::test]

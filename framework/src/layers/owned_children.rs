@@ -7,17 +7,18 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Client, Resource};
+use kube::{Client, Resource, core::ObjectMeta};
 use tower::{Layer, Service};
 
 use super::{metadata::Labelled, planner::Boxed};
 use crate::{
-    Child, ChildPlan, ChildState, Children, Desired, ErrorClass, ReconcileError, Request, Settled,
+    ApiKind, Child, ChildPlan, ChildState, Children, Desired, ErrorClass, HoldReason, ReconcileError,
+    Request, Settled, Verdict,
     api::Target,
     owned::{
         ChildCache, ChildWriter, Decision, KubeChildWriter, Lookup, Stamp, WriteMemory,
-        decide::{Intent, Ownership, ownership, want},
-        memory::ChildKey,
+        decide::{Intent, Ownership, ownership, rendering, trimming, want},
+        memory::{ChildKey, Remembered},
         squatter::Squatters,
         writer::WriteError,
     },
@@ -44,8 +45,8 @@ pub struct Owned {
     pub squatters: Option<Squatters>,
 }
 
-/// Nobody's name is known where a child is deleted over and over.
-const DELETER: &str = "somebody who deletes it";
+/// No name is known where a child is deleted, or made to leave the cache, over and over.
+const DELETER: &str = "another client that deletes it or changes its labels";
 
 /// Layer of [`OwnedChildren`].
 #[derive(Clone)]
@@ -93,32 +94,14 @@ where
             if !plan.children.is_empty() {
                 let stamp = owned.stamp(object.as_ref())?;
                 for child in plan.children {
-                    let child = match child {
-                        ChildPlan::Want(desired) => owned.want(&stamp, &desired).await,
-                        ChildPlan::Gone {
-                            kind,
-                            namespace,
-                            name,
-                            verify,
-                        } => {
-                            owned
-                                .gone(
-                                    &stamp,
-                                    ChildKey {
-                                        kind,
-                                        namespace,
-                                        name,
-                                        owner: stamp.owner.name.clone(),
-                                    },
-                                    verify,
-                                )
-                                .await
-                        }
-                    };
+                    let child = owned
+                        .settle(&stamp, object.meta().namespace.as_deref(), child)
+                        .await;
                     owned.count(&child);
                     children.push(child);
                 }
             }
+            owned.keep_planned(object.meta(), &plan.verdict, &children);
             Ok(Settled {
                 verdict: plan.verdict,
                 children: Children(children),
@@ -157,6 +140,59 @@ impl Owned {
         }
     }
 
+    /// Drops what is remembered and watched about children that the plan no longer names. A held plan says nothing about
+    /// names; it wants none of them now.
+    fn keep_planned<V>(&self, owner: &ObjectMeta, verdict: &Verdict<V>, children: &[SettledChild]) {
+        let namespace = owner.namespace.as_deref().unwrap_or_default();
+        let name = owner.name.as_deref().unwrap_or_default();
+        let is_planned = |key: &ChildKey| {
+            children
+                .iter()
+                .any(|child| child.kind == key.kind && child.name == key.name)
+        };
+        if !matches!(verdict, Verdict::Hold(_)) {
+            self.memory
+                .keep_planned(namespace, name, children.len(), is_planned);
+        }
+        if let Some(squatters) = &self.squatters {
+            squatters.keep_wanted(namespace, name, is_planned);
+        }
+    }
+
+    /// Applies or removes one child of a plan. `namespace` is the owner's: its children live there, or the garbage collector
+    /// would take them.
+    async fn settle(&self, stamp: &Stamp, namespace: Option<&str>, child: ChildPlan) -> SettledChild {
+        let (kind, of, name) = match &child {
+            ChildPlan::Want(desired) => (desired.kind, &desired.namespace, &desired.name),
+            ChildPlan::Gone {
+                kind,
+                namespace,
+                name,
+                ..
+            } => (*kind, namespace, name),
+        };
+        let key = ChildKey {
+            kind,
+            namespace: of.clone(),
+            name: name.clone(),
+            owner: stamp.owner.name.clone(),
+        };
+        let is_own = namespace.is_some_and(|own| !own.is_empty() && own == of);
+        if !is_own {
+            let text = format!(
+                "{} is no possible child of {} {}: owners and children are namespaced and of one namespace",
+                target(&key),
+                stamp.owner.kind,
+                stamp.owner.name
+            );
+            return settled(key, ChildState::Failed(ErrorClass::Invalid, text), None);
+        }
+        match child {
+            ChildPlan::Want(desired) => self.want(stamp, key, &desired).await,
+            ChildPlan::Gone { verify, .. } => self.gone(stamp, key, verify).await,
+        }
+    }
+
     fn count(&self, child: &SettledChild) {
         let label = ApplyLabel {
             kind: child.kind.to_string(),
@@ -182,193 +218,60 @@ impl Owned {
                 controller: Some(true),
                 block_owner_deletion: None,
             },
-            hash_annotation: format!("{}/applied-hash", self.prefix),
-            adopt_annotation: format!("{}/adopt", self.prefix),
-            manager: self.manager.to_string(),
+            generation: meta.generation,
+            terminating: meta.deletion_timestamp.is_some(),
+            prefix: Arc::clone(&self.prefix),
+            manager: Arc::clone(&self.manager),
         })
     }
 
-    async fn want(&self, stamp: &Stamp, desired: &Desired) -> SettledChild {
-        let key = ChildKey {
-            kind: desired.kind,
-            namespace: desired.namespace.clone(),
-            name: desired.name.clone(),
-            owner: stamp.owner.name.clone(),
-        };
-        let target = target(&key);
+    /// Class and message for a child that no cache shows.
+    fn unseen(&self, lookup: &Lookup, kind: &ApiKind) -> (ErrorClass, String) {
+        match lookup {
+            Lookup::Unwatched => (
+                ErrorClass::Invalid,
+                format!(
+                    "the operator has no watch of {kind}, so it can own none: register one with the caches of the controller"
+                ),
+            ),
+            _ => {
+                let text = match self.cache.problem(kind) {
+                    Some(problem) => format!("the cache of {kind} is not complete yet: {problem}"),
+                    None => format!("the cache of {kind} is not complete yet"),
+                };
+                (ErrorClass::NotReady, text)
+            }
+        }
+    }
+
+    async fn want(&self, stamp: &Stamp, key: ChildKey, desired: &Desired) -> SettledChild {
         let cached = match self.cache.child(&key.kind, &key.namespace, &key.name) {
             Lookup::Present(child) => Some(child),
             Lookup::Absent => None,
-            Lookup::NotReady => {
-                let text = format!("the cache of {} is not complete yet", key.kind);
-                return settled(key, ChildState::Failed(ErrorClass::NotReady, text), None);
+            unseen => {
+                let (class, text) = self.unseen(&unseen, &key.kind);
+                return settled(key, ChildState::Failed(class, text), None);
             }
         };
         let known = self.memory.recall(&key, cached.as_deref());
-        let intent = Intent::new(desired, stamp);
-        let (state, live) = match want(desired, &intent, stamp, cached.as_ref(), &known) {
-            Decision::Unchanged { live, compared } => {
-                if compared {
-                    self.memory.equal(&key, &live, &intent.hash);
-                }
-                (ChildState::Unchanged, Some(live))
-            }
-            Decision::Terminating { live } => (ChildState::Waiting, Some(live)),
-            Decision::Foreign { live, owner } => (ChildState::Foreign { owner }, Some(live)),
-            Decision::Create => match self.squatter(&key, stamp) {
-                Some((owner, live)) => (ChildState::Foreign { owner }, Some(live)),
-                None => {
-                    let vanished = known.vanished.as_ref() == Some(&stamp.owner.uid);
-                    self.create_again(&key, stamp, &intent, vanished).await
-                }
-            },
-            Decision::TakeOver { live } => {
-                // The rewrite of who owns what is a version of its own, so nothing can be kept here.
-                self.take_over(&key, &intent, live).await
-            }
-            Decision::Update { live, outside_edit } => {
-                match outside_edit.then(|| self.memory.contest(&key)).flatten() {
-                    Some(retry) => {
-                        let manager = self.opponent(&key).await;
-                        (ChildState::Contested { manager, retry }, Some(live))
-                    }
-                    None => {
-                        let intent = intent.keeping(desired, &live);
-                        let answer = self.writer.update(target, &intent, live.uid()).await;
-                        if outside_edit && answer.is_ok() {
-                            self.memory.reverted(&key);
-                        }
-                        self.finish(&key, &intent, answer, ChildState::Updated)
-                    }
-                }
-            }
+        let run = Run {
+            owned: self,
+            key: &key,
+            stamp,
+            desired,
+            intent: &Intent::new(desired, stamp),
+            known: &known,
         };
+        let (state, live) = run.settle(cached.as_ref()).await;
         if let Some(squatters) = &self.squatters {
             match (&state, &live) {
-                (ChildState::Foreign { .. }, Some(live)) => squatters.watch(&key, live),
+                (ChildState::Foreign { .. }, Some(live)) => drop(squatters.watch(&key, live)),
+                // The watch of children does not show it, so that it does not show its end either.
+                (ChildState::Waiting, Some(live)) if cached.is_none() => drop(squatters.watch(&key, live)),
                 _ => squatters.release(&key),
             }
         }
         settled(key, state, live)
-    }
-
-    /// Who is known to have the name, if it is somebody else.
-    fn squatter(&self, key: &ChildKey, stamp: &Stamp) -> Option<(String, Arc<Child>)> {
-        let live = self.squatters.as_ref()?.seen(key)?;
-        match ownership(&live, stamp) {
-            Ownership::Foreign(owner) => Some((owner, live)),
-            _ => None,
-        }
-    }
-
-    /// Creates it, unless somebody deletes it as fast as we create it: another operator, or the garbage collector because
-    /// the end of the owner has not been heard of yet.
-    async fn create_again(
-        &self,
-        key: &ChildKey,
-        stamp: &Stamp,
-        intent: &Intent,
-        vanished: bool,
-    ) -> (ChildState, Option<Arc<Child>>) {
-        if let Some(retry) = vanished.then(|| self.memory.contest(key)).flatten() {
-            let manager = DELETER.to_owned();
-            return (ChildState::Contested { manager, retry }, None);
-        }
-        let made = self.create(key, stamp, intent).await;
-        if vanished && made.0 == ChildState::Created {
-            self.memory.reverted(key);
-        }
-        made
-    }
-
-    async fn create(
-        &self,
-        key: &ChildKey,
-        stamp: &Stamp,
-        intent: &Intent,
-    ) -> (ChildState, Option<Arc<Child>>) {
-        let target = target(key);
-        match self.writer.create(target, intent).await {
-            Err(WriteError::Stale) => {}
-            other => return self.finish(key, intent, other, ChildState::Created),
-        }
-        // The name is taken, and the cache does not show by whom: it lacks our labels.
-        let meta = match self.writer.metadata(target).await {
-            Ok(Some(meta)) => meta,
-            Ok(None) => return stale(target),
-            Err(error) => return self.finish(key, intent, Err(error), ChildState::Created),
-        };
-        let live = Child::of_metadata(meta);
-        match ownership(&live, stamp) {
-            Ownership::Foreign(owner) => (ChildState::Foreign { owner }, Some(Arc::new(live))),
-            _ if live.terminating() => (ChildState::Waiting, Some(Arc::new(live))),
-            _ => {
-                // Once we have applied to it, nothing tells any more that somebody else wrote it for our owner.
-                let taken = if applied_by(&live.metadata, &self.manager) {
-                    Ok(())
-                } else {
-                    self.writer.take_over(target, &live.metadata).await
-                };
-                let answer = match taken {
-                    Ok(()) => self.writer.update(target, intent, live.uid()).await,
-                    Err(error) => Err(error),
-                };
-                self.finish(key, intent, answer, ChildState::Updated)
-            }
-        }
-    }
-
-    async fn take_over(
-        &self,
-        key: &ChildKey,
-        intent: &Intent,
-        live: Arc<Child>,
-    ) -> (ChildState, Option<Arc<Child>>) {
-        let target = target(key);
-        let known = match live.with_managed_fields() {
-            Some(meta) => Ok(Some(meta)),
-            None => self.writer.metadata(target).await,
-        };
-        let taken = match known {
-            // What they say must be of the object that was decided about.
-            Ok(Some(meta)) if meta.uid == live.metadata.uid => self.writer.take_over(target, &meta).await,
-            Ok(_) => Err(WriteError::Stale),
-            Err(error) => Err(error),
-        };
-        let answer = match taken {
-            Ok(()) => self.writer.update(target, intent, live.uid()).await,
-            Err(error) => Err(error),
-        };
-        self.finish(key, intent, answer, ChildState::Updated)
-    }
-
-    fn finish(
-        &self,
-        key: &ChildKey,
-        intent: &Intent,
-        answer: Result<Child, WriteError>,
-        state: ChildState,
-    ) -> (ChildState, Option<Arc<Child>>) {
-        match answer {
-            Ok(live) => {
-                let live = Arc::new(live);
-                self.memory.wrote(key, Arc::clone(&live), intent.hash.clone());
-                let action = if state == ChildState::Created {
-                    "created"
-                } else {
-                    "updated"
-                };
-                tracing::info!(
-                    kind = key.kind.kind,
-                    namespace = key.namespace,
-                    name = key.name,
-                    "child {action}"
-                );
-                (state, Some(live))
-            }
-            Err(WriteError::Stale) => stale(target(key)),
-            Err(WriteError::Failed(error)) => (ChildState::Failed(error.class, error.message), None),
-        }
     }
 
     async fn gone(&self, stamp: &Stamp, key: ChildKey, verify: bool) -> SettledChild {
@@ -392,9 +295,9 @@ impl Owned {
                 known.written.map(|w| w.live)
             }
             // Nobody may look at this kind: nothing is removed blindly.
-            Lookup::NotReady => {
-                let text = format!("the cache of {} is not complete yet", key.kind);
-                return settled(key, ChildState::Failed(ErrorClass::NotReady, text), None);
+            unseen => {
+                let (class, text) = self.unseen(&unseen, &key.kind);
+                return settled(key, ChildState::Failed(class, text), None);
             }
         };
         let live = match live {
@@ -418,7 +321,11 @@ impl Owned {
         if live.terminating() {
             return settled(key, ChildState::Removed, Some(live));
         }
-        match self.writer.delete(target(&key), live.uid()).await {
+        if stamp.is_behind(&live) {
+            let text = behind(target(&key));
+            return settled(key, ChildState::Failed(ErrorClass::NotReady, text), Some(live));
+        }
+        match self.writer.delete(target(&key), live.uid(), live.version()).await {
             Ok(()) => {
                 self.memory.removed(&key, live.uid());
                 tracing::info!(
@@ -460,8 +367,238 @@ impl Owned {
     }
 }
 
+/// One wanted child in one reconcile.
+struct Run<'a> {
+    owned: &'a Owned,
+    key: &'a ChildKey,
+    stamp: &'a Stamp,
+    desired: &'a Desired,
+    intent: &'a Intent,
+    known: &'a Remembered,
+}
+
+/// What became of a wanted child.
+type Ended = (ChildState, Option<Arc<Child>>);
+
+impl Run<'_> {
+    async fn settle(&self, cached: Option<&Arc<Child>>) -> Ended {
+        match want(self.desired, self.intent, self.stamp, cached, self.known) {
+            Decision::Unchanged { live, compared } => {
+                if compared {
+                    self.owned.memory.equal(self.key, &live, &self.intent.hash);
+                }
+                (ChildState::Unchanged, Some(live))
+            }
+            Decision::Terminating { live } => (ChildState::Waiting, Some(live)),
+            Decision::Foreign { live, owner } => (ChildState::Foreign { owner }, Some(live)),
+            Decision::Held { live } => (ChildState::Held(HoldReason::Terminating), live),
+            Decision::Behind { live } => self.behind(live),
+            Decision::Create => match self.squatter() {
+                Some(taken) => taken,
+                None => self.create_again().await,
+            },
+            Decision::TakeOver { live } => match self.contested(&live, false).await {
+                Some(contested) => contested,
+                // The rewrite of who owns what is a version of its own, so nothing can be kept here.
+                None => self.take_over(live).await,
+            },
+            Decision::Trim { live, .. } => match self.contested(&live, true).await {
+                Some(contested) => contested,
+                None => {
+                    self.finish(Ok(Arc::clone(&live)), ChildState::Updated, Some(&live))
+                        .await
+                }
+            },
+            Decision::Update { live, outside_edit } => match self.contested(&live, outside_edit).await {
+                Some(contested) => contested,
+                None => {
+                    let intent = self.intent.clone().keeping(self.desired, &live);
+                    let answer = self
+                        .owned
+                        .writer
+                        .update(target(self.key), &intent, live.uid())
+                        .await;
+                    let reverts = outside_edit || self.has_applied(&live);
+                    let before = reverts.then_some(&live);
+                    self.finish(answer.map(Arc::new), ChildState::Updated, before)
+                        .await
+                }
+            },
+        }
+    }
+
+    /// Whether this very object was made to say this very intent before: a write now undoes what another client did,
+    /// whichever field of it that was.
+    fn has_applied(&self, live: &Child) -> bool {
+        self.known.has_applied(live.uid(), &self.intent.hash)
+    }
+
+    /// The child is left alone for a while if another client undoes each of our writes.
+    async fn contested(&self, live: &Arc<Child>, outside_edit: bool) -> Option<Ended> {
+        if !outside_edit && !self.has_applied(live) {
+            return None;
+        }
+        let retry = self.owned.memory.contest(self.key)?;
+        let manager = self.owned.opponent(self.key).await;
+        Some((ChildState::Contested { manager, retry }, Some(Arc::clone(live))))
+    }
+
+    fn behind(&self, live: Arc<Child>) -> Ended {
+        let text = behind(target(self.key));
+        (ChildState::Failed(ErrorClass::NotReady, text), Some(live))
+    }
+
+    /// What is known to have the name and not to be ours to change.
+    fn squatter(&self) -> Option<Ended> {
+        let live = self.owned.squatters.as_ref()?.seen(self.key)?;
+        match ownership(&live, self.stamp) {
+            Ownership::Foreign(owner) => Some((ChildState::Foreign { owner }, Some(live))),
+            _ if live.terminating() => Some((ChildState::Waiting, Some(live))),
+            _ => None,
+        }
+    }
+
+    /// Creates it, unless another client deletes it as fast as we create it: another operator, or the garbage collector
+    /// because the end of the owner has not been heard of yet. An installation with other labels takes it out of our cache
+    /// in the same way.
+    async fn create_again(&self) -> Ended {
+        let vanished = self.known.vanished.as_ref() == Some(&self.stamp.owner.uid);
+        if let Some(retry) = vanished.then(|| self.owned.memory.contest(self.key)).flatten() {
+            let manager = DELETER.to_owned();
+            return (ChildState::Contested { manager, retry }, None);
+        }
+        let made = self.create().await;
+        if vanished && matches!(made.0, ChildState::Created | ChildState::Updated) {
+            self.owned.memory.reverted(self.key);
+        }
+        made
+    }
+
+    async fn create(&self) -> Ended {
+        let (target, writer) = (target(self.key), &self.owned.writer);
+        match writer.create(target, self.intent).await {
+            Err(WriteError::Stale) => {}
+            other => return self.finish(other.map(Arc::new), ChildState::Created, None).await,
+        }
+        // The name is taken, and the cache does not show by whom: it lacks our labels.
+        let meta = match writer.metadata(target).await {
+            Ok(Some(meta)) => meta,
+            Ok(None) => return stale(target),
+            Err(error) => return self.finish(Err(error), ChildState::Created, None).await,
+        };
+        let live = Child::of_metadata(meta);
+        match ownership(&live, self.stamp) {
+            Ownership::Foreign(owner) => (ChildState::Foreign { owner }, Some(Arc::new(live))),
+            _ if live.terminating() => (ChildState::Waiting, Some(Arc::new(live))),
+            _ if self.stamp.is_behind(&live) => self.behind(Arc::new(live)),
+            _ => {
+                // After our apply, no field tells that another manager wrote it for our owner.
+                let taken = if applied_by(&live.metadata, &self.owned.manager) {
+                    Ok(())
+                } else {
+                    writer.take_over(target, &live.metadata).await
+                };
+                let answer = match taken {
+                    Ok(()) => writer.update(target, self.intent, live.uid()).await,
+                    Err(error) => Err(error),
+                };
+                self.finish(answer.map(Arc::new), ChildState::Updated, None).await
+            }
+        }
+    }
+
+    async fn take_over(&self, live: Arc<Child>) -> Ended {
+        let (target, writer) = (target(self.key), &self.owned.writer);
+        let known = match live.with_managed_fields() {
+            Some(meta) => Ok(Some(meta)),
+            None => writer.metadata(target).await,
+        };
+        let taken = match known {
+            // What they say must be of the object that was decided about.
+            Ok(Some(meta)) if meta.uid == live.metadata.uid => writer.take_over(target, &meta).await,
+            Ok(_) => Err(WriteError::Stale),
+            Err(error) => Err(error),
+        };
+        let answer = match taken {
+            Ok(()) => writer.update(target, self.intent, live.uid()).await,
+            Err(error) => Err(error),
+        };
+        let before = self.has_applied(&live).then_some(&live);
+        self.finish(answer.map(Arc::new), ChildState::Updated, before)
+            .await
+    }
+
+    /// Takes away what the apply could not, because another manager owns it, and remembers how it stands then. `before`:
+    /// the write undoes what another client did to this version.
+    async fn finish(
+        &self,
+        answer: Result<Arc<Child>, WriteError>,
+        state: ChildState,
+        before: Option<&Arc<Child>>,
+    ) -> Ended {
+        let (key, memory) = (self.key, &self.owned.memory);
+        let answer = match answer {
+            Ok(live) => match trimming(self.desired, &live) {
+                Some(operations) => {
+                    let patched = self
+                        .owned
+                        .writer
+                        .patch(target(key), live.version(), operations)
+                        .await;
+                    patched.map(Arc::new)
+                }
+                None => Ok(live),
+            },
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(live) => {
+                let rendering = rendering(self.desired, &live);
+                memory.wrote(key, Arc::clone(&live), self.intent.hash.clone(), Some(rendering));
+                // An apply that changes nothing undoes nothing: the API server has a spelling of its own.
+                if before.is_some_and(|before| before.version() != live.version()) {
+                    memory.reverted(key);
+                }
+                let action = if state == ChildState::Created {
+                    "created"
+                } else {
+                    "updated"
+                };
+                tracing::info!(
+                    kind = key.kind.kind,
+                    namespace = key.namespace,
+                    name = key.name,
+                    "child {action}"
+                );
+                (state, Some(live))
+            }
+            Err(WriteError::Stale) => stale(target(key)),
+            Err(WriteError::Failed(error)) => {
+                log_detail(target(key), &error);
+                (ChildState::Failed(error.class, error.message), None)
+            }
+        }
+    }
+}
+
+/// What of an answer changes from try to try is in the log alone.
+fn log_detail(target: Target<'_>, error: &ReconcileError) {
+    if let Some(detail) = &error.detail {
+        tracing::info!(
+            kind = target.kind.kind,
+            namespace = target.namespace,
+            name = target.name,
+            "the API server said: {detail}"
+        );
+    }
+}
+
+fn behind(target: Target<'_>) -> String {
+    format!("{target} was written for a later generation of its owner than the one that the cache shows")
+}
+
 /// Whether the main resource has an `Apply` entry of this manager.
-fn applied_by(meta: &kube::core::ObjectMeta, manager: &str) -> bool {
+fn applied_by(meta: &ObjectMeta, manager: &str) -> bool {
     meta.managed_fields.iter().flatten().any(|entry| {
         entry.manager.as_deref() == Some(manager)
             && entry.operation.as_deref() == Some("Apply")
@@ -493,7 +630,10 @@ fn error_of(error: WriteError, target: Target<'_>) -> (ErrorClass, String) {
             ErrorClass::Conflict,
             format!("{target} was changed or replaced meanwhile"),
         ),
-        WriteError::Failed(error) => (error.class, error.message),
+        WriteError::Failed(error) => {
+            log_detail(target, &error);
+            (error.class, error.message)
+        }
     }
 }
 
@@ -593,7 +733,22 @@ mod tests {
             self.log("take over");
             Ok(())
         }
-        async fn delete(&self, _: Target<'_>, uid: &str) -> Result<(), WriteError> {
+        async fn patch(
+            &self,
+            _: Target<'_>,
+            version: &str,
+            operations: Vec<Value>,
+        ) -> Result<Child, WriteError> {
+            self.log(format!("patch {version} {}", Value::from(operations)));
+            let mut stands = self.stands.lock().unwrap().clone().unwrap();
+            if let Some(spec) = stands["spec"].as_object_mut() {
+                spec.retain(|key, _| key == "size");
+            }
+            *self.stands.lock().unwrap() = Some(stands);
+            self.edit(|_| {});
+            Ok(Child::from_value(self.stands.lock().unwrap().clone().unwrap()).unwrap())
+        }
+        async fn delete(&self, _: Target<'_>, uid: &str, _: &str) -> Result<(), WriteError> {
             self.log(format!("delete {uid}"));
             *self.stands.lock().unwrap() = None;
             Ok(())
@@ -859,6 +1014,103 @@ mod tests {
         world.sync();
         assert_eq!(run(&stack).await, ChildState::Absent);
         assert_eq!(world.calls(), ["delete child-uid"]);
+    }
+
+    #[tokio::test]
+    async fn owners_and_children_are_namespaced_and_of_one_namespace() {
+        let world = World::default();
+        let foreign = |namespace: &str| Desired {
+            namespace: namespace.into(),
+            ..desired("n")
+        };
+        for namespace in ["", "another"] {
+            let wanted = vec![ChildPlan::Want(Box::new(foreign(namespace)))];
+            let unwanted = vec![ChildPlan::Gone {
+                kind: TOY_API,
+                namespace: namespace.into(),
+                name: "n".into(),
+                verify: true,
+            }];
+            for plan in [wanted, unwanted] {
+                let ChildState::Failed(class, text) = run(&stack(&world, plan)).await else {
+                    panic!()
+                };
+                assert_eq!(class, ErrorClass::Invalid);
+                assert!(text.contains("is no possible child of ConfigMap owner"), "{text}");
+            }
+        }
+        // An owner of a cluster-scoped kind has no namespace.
+        let mut request = object("owner");
+        Arc::get_mut(&mut request.object).unwrap().metadata.namespace = None;
+        let settled = stack(&world, vec![ChildPlan::Want(Box::new(foreign("")))])
+            .oneshot(request)
+            .await;
+        let state = settled.unwrap().children.0.remove(0).state;
+        assert!(matches!(state, ChildState::Failed(ErrorClass::Invalid, _)));
+        assert_eq!(world.calls(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn more_than_wanted_is_taken_away_by_one_call_and_after_an_apply_by_one_more() {
+        let world = World::default();
+        let whole = || {
+            let mut child = desired("n");
+            child.options.whole = &["/spec"];
+            vec![ChildPlan::Want(Box::new(child))]
+        };
+        let stack = stack(&world, whole());
+        run(&stack).await;
+        world.sync();
+        world.calls();
+        world.edit(|o| o["spec"]["more"] = json!({"a": 1}));
+        world.sync();
+        assert_eq!(run(&stack).await, ChildState::Updated);
+        assert_eq!(
+            world.calls(),
+            [r#"patch 3 [{"op":"remove","path":"/spec/more"}]"#]
+        );
+        world.sync();
+        assert_eq!(run(&stack).await, ChildState::Unchanged);
+        // Again and again it is a contest like any other.
+        let mut states = vec![];
+        for n in 0..9 {
+            world.edit(|o| o["spec"]["more"] = json!(n));
+            world.sync();
+            states.push(run(&stack).await);
+        }
+        assert_eq!(states.iter().filter(|s| **s == ChildState::Updated).count(), 4);
+        assert!(matches!(states[8], ChildState::Contested { .. }));
+    }
+
+    #[tokio::test]
+    async fn what_a_later_generation_wanted_is_neither_changed_nor_removed_by_an_earlier_one() {
+        let world = World::default();
+        run(&stack(&world, wanted())).await;
+        world.edit(|o| {
+            o["metadata"]["annotations"]["kit/applied-generation"] = json!("2");
+            o["spec"]["size"] = json!(2);
+        });
+        world.calls();
+        for shown in [true, false] {
+            for plan in [wanted(), unwanted(true)] {
+                if shown {
+                    world.sync();
+                } else {
+                    *world.cached.lock().unwrap() = None;
+                }
+                let state = run(&stack(&world, plan)).await;
+                assert!(
+                    matches!(state, ChildState::Failed(ErrorClass::NotReady, _)),
+                    "{state:?}"
+                );
+            }
+        }
+        assert!(
+            world
+                .calls()
+                .iter()
+                .all(|c| c == "create Toy ns/n" || c == "metadata")
+        );
     }
 
     #[tokio::test]

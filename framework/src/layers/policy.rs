@@ -1,5 +1,6 @@
-//! The only retry: an error's class decides when to look again; failures per object are counted, and triggers that
-//! arrive during a back-off wait it out unless the spec changed. Says nothing to anybody.
+//! The only retry: an error's class decides when to look again, and failures per object are counted. A trigger that arrives
+//! during a back-off may bring what was missing: it is answered within 5 s, at once if the spec changed, and ever less
+//! often while triggers come in without an end. Says nothing to anybody.
 
 use std::{
     collections::HashMap,
@@ -40,13 +41,26 @@ struct Entry {
     uid: String,
     generation: Option<i64>,
     failures: u32,
+    /// When the first failure in a row began.
+    since: Instant,
+    /// Triggers wait until then.
     not_before: Instant,
+    /// The timer does not fire before this.
+    timer: Instant,
+    /// Failures in a row of reconciles that a trigger asked for, before the timer was due.
+    triggered: u32,
 }
 
 /// First delay after an error that should pass.
 const FIRST: Duration = Duration::from_secs(1);
 /// Longest delay between two tries.
 const LONGEST: Duration = Duration::from_secs(300);
+/// A trigger waits no longer than this after a failure: it may tell that the remedy is there.
+const HOLD_OFF: Duration = Duration::from_secs(5);
+/// After this many triggers in a row without a remedy, triggers wait longer.
+const PATIENCE: u32 = 3;
+/// Longest wait of triggers that go on without a remedy.
+const LONGEST_HOLD_OFF: Duration = Duration::from_secs(30);
 /// First delay after a conflict: our view is stale, and the event that mends it is on its way.
 const CONFLICT: Duration = Duration::from_millis(200);
 
@@ -59,7 +73,8 @@ pub fn delay(class: ErrorClass, failures: u32) -> Option<Duration> {
     };
     match class {
         ErrorClass::Conflict | ErrorClass::NotReady => Some(grown(CONFLICT)),
-        ErrorClass::RateLimited(after) => Some(grown(FIRST).max(after.unwrap_or_default())),
+        // What a server asks for is believed up to our own longest delay.
+        ErrorClass::RateLimited(after) => Some(grown(FIRST).max(after.unwrap_or_default()).min(LONGEST)),
         ErrorClass::Transient | ErrorClass::Timeout | ErrorClass::Panic | ErrorClass::NotFound => {
             Some(grown(FIRST))
         }
@@ -70,16 +85,17 @@ pub fn delay(class: ErrorClass, failures: u32) -> Option<Duration> {
     }
 }
 
-/// How long triggers wait out after the `failures`-th failure in a row, before jitter. What only a change from outside
-/// can mend (a right, an API, an object of somebody else) is looked at again at its next trigger, long before the timer,
-/// but ever less often.
-fn hold_off(class: ErrorClass, failures: u32) -> Option<Duration> {
-    match class {
-        ErrorClass::Forbidden | ErrorClass::Invalid | ErrorClass::Foreign | ErrorClass::NotServed => {
-            delay(ErrorClass::Transient, failures)
-        }
-        _ => delay(class, failures),
-    }
+/// How long triggers wait after the `failures`-th failure in a row, of which the last `triggered` were asked for by
+/// triggers. A server that asked for patience gets all of it.
+fn hold_off(class: ErrorClass, failures: u32, triggered: u32) -> Option<Duration> {
+    let whole = delay(class, failures)?;
+    let grown = match class {
+        ErrorClass::RateLimited(_) => return Some(whole),
+        ErrorClass::Conflict | ErrorClass::NotReady => whole,
+        _ => delay(ErrorClass::Transient, failures)?,
+    };
+    let noisy = HOLD_OFF.saturating_mul(1 << triggered.saturating_sub(PATIENCE).min(16));
+    Some(grown.min(noisy).min(LONGEST_HOLD_OFF).min(whole))
 }
 
 /// `delay` ± 10 %, the same for the same object and attempt, so that tests repeat and objects spread.
@@ -124,23 +140,33 @@ impl Backoff {
         }
     }
 
-    fn failed<K: Resource>(&self, object: &K, class: ErrorClass) -> Option<Duration> {
+    /// Counts a failure of the reconcile that began then; when to look again.
+    fn failed<K: Resource>(&self, object: &K, begun: Instant, error: &ReconcileError) -> Option<Duration> {
         let key = key(object);
         let uid = object.meta().uid.clone().unwrap_or_default();
         let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = entries
-            .get(&key)
-            .filter(|e| e.uid == uid)
-            .map_or(0, |e| e.failures);
-        let failures = known.saturating_add(1);
-        let wait = delay(class, failures).map(|d| jittered(d, (&key, failures)));
-        if let (Some(wait), Some(hold_off)) = (wait, hold_off(class, failures)) {
+        let known = entries.get(&key).filter(|e| e.uid == uid);
+        let failures = known.map_or(0, |e| e.failures).saturating_add(1);
+        let triggered = known
+            .filter(|e| begun < e.timer)
+            .map_or(0, |e| e.triggered.saturating_add(1));
+        let since = known.map_or(begun, |e| e.since);
+        let wait = delay(error.class, failures);
+        let wait = match error.no_later_than {
+            Some(most) => wait.map(|wait| wait.min(most)),
+            None => wait,
+        };
+        if let (Some(wait), Some(hold_off)) = (wait, hold_off(error.class, failures, triggered)) {
+            // Timers have a jitter of their own: one that fires a little early is not sent back to wait.
+            let early = |wait: Duration| Instant::now() + wait * 85 / 100;
             let entry = Entry {
                 uid,
                 generation: object.meta().generation,
                 failures,
-                // Timers have a jitter of their own: one that fires a little early is not sent back to wait.
-                not_before: Instant::now() + wait.min(hold_off) * 85 / 100,
+                since,
+                not_before: early(wait.min(hold_off)),
+                timer: early(wait),
+                triggered,
             };
             entries.insert(key, entry);
         }
@@ -199,6 +225,7 @@ where
                 return Either::Left(std::future::ready(Ok(Outcome::RequeueAfter(wait))));
             }
             request.attempt = entry.failures;
+            request.failing_since = Some(entry.since);
         }
         tracing::Span::current().record("attempt", request.attempt);
         let object = Arc::clone(&request.object);
@@ -206,6 +233,7 @@ where
             inner: self.inner.call(request),
             object,
             backoff: self.backoff.clone(),
+            begun: Instant::now(),
         })
     }
 }
@@ -217,6 +245,7 @@ pin_project! {
         inner: F,
         object: Arc<K>,
         backoff: Backoff,
+        begun: Instant,
     }
 }
 
@@ -238,7 +267,10 @@ where
                 outcome
             }
             Err(error) => {
-                let retry = this.backoff.failed(object, error.class);
+                let retry = this.backoff.failed(object, *this.begun, &error);
+                if let Some(detail) = &error.detail {
+                    tracing::info!(error = %error, "the API server said: {detail}");
+                }
                 tracing::debug!(class = error.class.label(), retry = ?retry, error = %error, "reconcile failed");
                 Outcome::Failed {
                     class: error.class,
@@ -299,7 +331,7 @@ mod tests {
             tokio::time::advance(wait).await;
             waits.push(wait);
         }
-        assert!(waits[0] <= Duration::from_millis(1100) && waits[0] >= Duration::from_millis(900));
+        assert_eq!(waits[0], FIRST, "the runner adds the jitter, and no one else");
         assert!(waits.windows(2).take(7).all(|w| w[1] > w[0]), "{waits:?}");
         assert!(waits[11] <= Duration::from_secs(330));
         let Outcome::Failed {
@@ -344,6 +376,47 @@ mod tests {
         }
         let looked = runs.load(Ordering::SeqCst) - 1;
         assert!(looked <= 7, "{looked} looks in 64 triggers");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trigger_is_answered_within_five_seconds_however_long_it_failed() {
+        for class in [ErrorClass::NotFound, ErrorClass::NotReady, ErrorClass::Forbidden] {
+            let (run, _, runs) = failing(class);
+            let mut wait = Duration::ZERO;
+            while wait < Duration::from_secs(200) {
+                tokio::time::advance(wait).await;
+                let Ok(Outcome::Failed {
+                    retry: Some(next), ..
+                }) = run(object("a", 1)).await
+                else {
+                    panic!()
+                };
+                wait = next;
+            }
+            let before = runs.load(Ordering::SeqCst);
+            tokio::time::advance(Duration::from_millis(500)).await;
+            let Ok(Outcome::RequeueAfter(rest)) = run(object("a", 1)).await else {
+                panic!("{class:?}: it has just failed")
+            };
+            assert!(rest <= HOLD_OFF, "{class:?}: {rest:?}");
+            tokio::time::advance(rest).await;
+            run(object("a", 1)).await.unwrap();
+            assert_eq!(runs.load(Ordering::SeqCst), before + 1, "{class:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_else_a_failed_reconcile_wants_is_not_later_for_its_failure() {
+        let stack = ServiceBuilder::new()
+            .layer(PolicyLayer(Backoff::default()))
+            .service(service_fn(|_: Request<ConfigMap>| async {
+                Err(ReconcileError {
+                    no_later_than: Some(Duration::from_secs(60)),
+                    ..ReconcileError::new(ErrorClass::Forbidden, "no")
+                })
+            }));
+        let outcome = stack.oneshot(object("a", 1)).await.unwrap();
+        assert_eq!(outcome.retry(), Some(Duration::from_secs(60)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -395,6 +468,7 @@ mod tests {
             (ErrorClass::Conflict, 40, Some(s(300))),
             (ErrorClass::RateLimited(Some(s(30))), 1, Some(s(30))),
             (ErrorClass::RateLimited(None), 1, Some(s(1))),
+            (ErrorClass::RateLimited(Some(s(86_400))), 1, Some(s(300))),
             (ErrorClass::Forbidden, 1, Some(s(300))),
             (ErrorClass::Invalid, 1, Some(s(300))),
             (ErrorClass::Foreign, 1, Some(s(300))),

@@ -18,6 +18,60 @@ pub fn is_subset(desired: &Value, live: &Value) -> bool {
     }
 }
 
+/// Where `live` holds more than `desired` at and below a JSON pointer, as JSON pointers, outermost first. Values that
+/// differ are no surplus; empty values count as absent.
+pub fn surplus(desired: &Value, live: &Value, pointer: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    collect(
+        desired.pointer(pointer),
+        live.pointer(pointer),
+        pointer,
+        &mut found,
+    );
+    found
+}
+
+fn collect(desired: Option<&Value>, live: Option<&Value>, at: &str, found: &mut Vec<String>) {
+    match (desired, live) {
+        (None, Some(live)) if !is_empty(live) => found.push(at.to_owned()),
+        (Some(Value::Object(want)), Some(Value::Object(have))) => {
+            for (key, value) in have {
+                let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+                collect(want.get(key), Some(value), &at, found);
+            }
+        }
+        (Some(Value::Array(want)), Some(Value::Array(have))) => {
+            for (index, value) in have.iter().enumerate() {
+                collect(want.get(index), Some(value), &format!("{at}/{index}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether a JSON pointer leads through a list of `value`.
+pub fn crosses_list(value: &Value, pointer: &str) -> bool {
+    let mut at = value;
+    for key in pointer.split('/').skip(1) {
+        let next = match at {
+            Value::Object(map) => map.get(&key.replace("~1", "/").replace("~0", "~")),
+            _ => return at.is_array(),
+        };
+        let Some(next) = next else { return false };
+        at = next;
+    }
+    false
+}
+
 /// Hash of an intent, independent of the order of keys. 32 hex digits.
 pub fn intent_hash(intent: &Value) -> String {
     let mut hasher = Sha256::new();
@@ -78,6 +132,20 @@ mod tests {
         assert!(!is_subset(&want, &live), "a longer list is an edit");
         live["spec"]["rules"] = json!(null);
         assert!(!is_subset(&want, &live));
+    }
+
+    #[test]
+    fn a_surplus_is_what_only_the_live_object_has_below_a_pointer() {
+        let want = json!({"spec": {"rules": [{"host": "a"}]}});
+        let live = json!({"spec": {
+            "rules": [{"host": "b", "x/y": 1}, {"host": "c"}], "tls": [{}], "backend": {"name": "n"}, "none": [],
+        }});
+        let found = |pointer| surplus(&want, &live, pointer);
+        assert_eq!(found("/spec/rules"), ["/spec/rules/0/x~1y", "/spec/rules/1"]);
+        assert_eq!(found("/spec/backend"), ["/spec/backend"]);
+        assert_eq!(found("/spec/none"), [""; 0]);
+        assert_eq!(found("/spec/absent"), [""; 0]);
+        assert!(crosses_list(&live, "/spec/rules/0/x~1y") && !crosses_list(&live, "/spec/backend/name"));
     }
 
     #[test]

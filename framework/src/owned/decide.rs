@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
 
 use super::{
-    compare::{intent_hash, is_subset},
+    compare::{crosses_list, intent_hash, is_subset, surplus},
     memory::{Remembered, Written},
 };
 use crate::{Child, Desired};
@@ -16,12 +16,47 @@ use crate::{Child, Desired};
 pub struct Stamp {
     /// The owner, with `controller: true` and without `blockOwnerDeletion`.
     pub owner: OwnerReference,
-    /// Annotation that carries the hash of the applied intent.
-    pub hash_annotation: String,
-    /// Annotation by which an object's own side allows us, by our owner's uid, to take it over.
-    pub adopt_annotation: String,
+    /// The owner's generation that was planned from, where its kind has one.
+    pub generation: Option<i64>,
+    /// The owner is being deleted.
+    pub terminating: bool,
+    /// Prefix of our annotations: `<prefix>/applied-hash` carries the hash of the applied intent, `<prefix>/applied-generation`
+    /// the owner's generation that it was planned from, and by `<prefix>/adopt` an object's own side allows us, by our
+    /// owner's uid, to take it over.
+    pub prefix: Arc<str>,
     /// Our field manager.
-    pub manager: String,
+    pub manager: Arc<str>,
+}
+
+const HASH: &str = "applied-hash";
+const GENERATION: &str = "applied-generation";
+const ADOPT: &str = "adopt";
+
+impl Stamp {
+    /// The value of our annotation with this name.
+    fn annotation<'a>(&self, live: &'a Child, name: &str) -> Option<&'a str> {
+        let is_it = |key: &str| {
+            let rest = key
+                .strip_prefix(&*self.prefix)
+                .and_then(|rest| rest.strip_prefix('/'));
+            rest == Some(name)
+        };
+        let mut all = live.metadata.annotations.iter().flatten();
+        all.find(|(key, _)| is_it(key)).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the object was applied for a later generation of this very owner: the cache that was planned from is
+    /// behind, and what it plans is over.
+    pub fn is_behind(&self, live: &Child) -> bool {
+        let owned = live.controller().is_some_and(|owner| owner.uid == self.owner.uid);
+        let applied = self
+            .annotation(live, GENERATION)
+            .and_then(|g| g.parse::<i64>().ok());
+        owned
+            && applied
+                .zip(self.generation)
+                .is_some_and(|(applied, known)| applied > known)
+    }
 }
 
 /// A child's intent, ready to be compared and sent.
@@ -35,6 +70,8 @@ pub struct Intent {
     pub body: Value,
     /// Hash of the body without the hash annotation.
     pub hash: String,
+    /// Annotation that every write adds and no comparison looks at: the owner's generation.
+    generation: Option<(Arc<str>, i64)>,
 }
 
 impl Intent {
@@ -61,7 +98,7 @@ impl Intent {
         let mut body = Value::Object(body);
         let hash = intent_hash(&body);
         let mut annotations = desired.annotations.clone();
-        annotations.insert(stamp.hash_annotation.clone(), hash.clone());
+        annotations.insert(format!("{}/{HASH}", stamp.prefix), hash.clone());
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("annotations".into(), json!(annotations));
         }
@@ -70,6 +107,7 @@ impl Intent {
             annotations,
             body,
             hash,
+            generation: stamp.generation.map(|g| (Arc::clone(&stamp.prefix), g)),
         }
     }
 
@@ -97,6 +135,11 @@ impl Intent {
         let mut body = self.body.clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert(field.to_owned(), value.into());
+            if let (Some((prefix, generation)), Some(Value::Object(annotations))) =
+                (&self.generation, metadata.get_mut("annotations"))
+            {
+                annotations.insert(format!("{prefix}/{GENERATION}"), generation.to_string().into());
+            }
         }
         body
     }
@@ -133,6 +176,23 @@ pub enum Decision {
         /// As it stands.
         live: Arc<Child>,
     },
+    /// Says all that is wanted, and more where it should hold nothing else: take these JSON pointers away.
+    Trim {
+        /// As it stands.
+        live: Arc<Child>,
+        /// What to remove.
+        surplus: Vec<String>,
+    },
+    /// Written for a later generation of the owner than the one that was planned from: wait for the cache.
+    Behind {
+        /// As it stands.
+        live: Arc<Child>,
+    },
+    /// The owner is being deleted: leave the child to the garbage collector.
+    Held {
+        /// As it stands, if it does.
+        live: Option<Arc<Child>>,
+    },
     /// Ours and on its way out: wait.
     Terminating {
         /// As it stands.
@@ -149,6 +209,32 @@ pub enum Decision {
 
 /// What to do about a child that should stand like `intent`.
 pub fn want(
+    desired: &Desired,
+    intent: &Intent,
+    stamp: &Stamp,
+    cached: Option<&Arc<Child>>,
+    known: &Remembered,
+) -> Decision {
+    let decision = compare(desired, intent, stamp, cached, known);
+    let live = match &decision {
+        Decision::Create => None,
+        Decision::Update { live, .. } | Decision::TakeOver { live } | Decision::Trim { live, .. } => {
+            Some(live)
+        }
+        _ => return decision,
+    };
+    if let Some(live) = live.filter(|live| stamp.is_behind(live)) {
+        return Decision::Behind {
+            live: Arc::clone(live),
+        };
+    }
+    if stamp.terminating && !desired.options.while_deleting {
+        return Decision::Held { live: live.cloned() };
+    }
+    decision
+}
+
+fn compare(
     desired: &Desired,
     intent: &Intent,
     stamp: &Stamp,
@@ -183,10 +269,11 @@ pub fn want(
             compared: false,
         };
     }
-    let equal = known.equal.as_ref().is_some_and(|(uid, version, hash)| {
-        uid == live.uid() && version == live.version() && *hash == intent.hash
-    });
-    if equal {
+    let equal = known
+        .equal
+        .as_ref()
+        .filter(|equal| equal.uid == live.uid() && equal.hash == intent.hash);
+    if equal.is_some_and(|equal| equal.version == live.version()) {
         return Decision::Unchanged {
             live,
             compared: false,
@@ -195,39 +282,129 @@ pub fn want(
     if !live.appliers.iter().any(|manager| **manager == *stamp.manager) {
         return Decision::TakeOver { live };
     }
-    let live_hash = live
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|a| a.get(&stamp.hash_annotation));
-    let same_intent = live_hash == Some(&intent.hash);
-    if same_intent && stands(desired, intent, stamp, &live) {
-        return Decision::Unchanged { live, compared: true };
-    }
-    Decision::Update {
-        live,
-        outside_edit: same_intent,
+    let rendering = equal.and_then(|equal| equal.rendering.as_deref());
+    let same_intent = stamp.annotation(&live, HASH) == Some(intent.hash.as_str());
+    let standing = if same_intent {
+        standing(desired, intent, stamp, &live, rendering)
+    } else {
+        Standing::Differs
+    };
+    match standing {
+        Standing::AsWanted => Decision::Unchanged { live, compared: true },
+        Standing::WithSurplus(surplus) => Decision::Trim { live, surplus },
+        Standing::Differs => Decision::Update {
+            live,
+            outside_edit: same_intent,
+        },
     }
 }
 
-/// Whether the live object says everything that the intent says, tolerated differences aside.
-fn stands(desired: &Desired, intent: &Intent, stamp: &Stamp, live: &Child) -> bool {
+/// What a live object says of an intent.
+enum Standing {
+    /// All of it, and nothing else where it should hold nothing else.
+    AsWanted,
+    /// All of it, and more at these JSON pointers.
+    WithSurplus(Vec<String>),
+    /// Something else.
+    Differs,
+}
+
+/// What the live object says, tolerated differences aside. `known`: the rendering of the same intent by the server.
+fn standing(
+    desired: &Desired,
+    intent: &Intent,
+    stamp: &Stamp,
+    live: &Child,
+    known: Option<&str>,
+) -> Standing {
     let has = |have: Option<&BTreeMap<String, String>>, want: &BTreeMap<String, String>| {
         want.iter()
             .all(|(key, value)| have.and_then(|h| h.get(key)) == Some(value))
     };
     let meta = &live.metadata;
-    if !has(meta.labels.as_ref(), &intent.labels) || !has(meta.annotations.as_ref(), &intent.annotations) {
-        return false;
-    }
     let owned = live.controller().is_some_and(|o| {
         o.name == stamp.owner.name && o.kind == stamp.owner.kind && o.api_version == stamp.owner.api_version
     });
+    if !owned
+        || !has(meta.labels.as_ref(), &intent.labels)
+        || !has(meta.annotations.as_ref(), &intent.annotations)
+    {
+        return Standing::Differs;
+    }
+    let rest = tolerated(desired, live);
+    let surplus = if is_subset(&desired.body, &rest) {
+        surplus_of(desired, &rest)
+    } else {
+        // Whatever it is, it is more than a surplus.
+        Vec::from([String::new()])
+    };
+    if surplus.is_empty() || known.is_some_and(|known| known == hash_of(rest.clone())) {
+        Standing::AsWanted
+    } else if surplus.iter().any(|at| at.is_empty() || crosses_list(&rest, at)) {
+        // An apply replaces lists as a whole, and keeps in them what is tolerated.
+        Standing::Differs
+    } else {
+        Standing::WithSurplus(surplus)
+    }
+}
+
+fn tolerated(desired: &Desired, live: &Child) -> Value {
     let mut rest = live.rest();
     if let Some(tolerate) = desired.options.tolerate {
         tolerate(&mut rest, &desired.body);
     }
-    owned && is_subset(&desired.body, &rest)
+    rest
+}
+
+fn surplus_of(desired: &Desired, rest: &Value) -> Vec<String> {
+    let whole = desired.options.whole.iter();
+    whole.flat_map(|at| surplus(&desired.body, rest, at)).collect()
+}
+
+fn hash_of(mut rest: Value) -> String {
+    if let Some(map) = rest.as_object_mut() {
+        map.remove("status");
+    }
+    intent_hash(&rest)
+}
+
+/// Hash of the object without metadata and status, tolerated differences aside: the API server's spelling of an intent, if
+/// it is the answer to a write of it.
+pub fn rendering(desired: &Desired, live: &Child) -> String {
+    hash_of(tolerated(desired, live))
+}
+
+/// The JSON patch that takes away what an apply has left over of the parts that hold nothing but what is desired; `None`
+/// if there is nothing.
+pub fn trimming(desired: &Desired, live: &Child) -> Option<Vec<Value>> {
+    if desired.options.whole.is_empty() {
+        return None;
+    }
+    let rest = tolerated(desired, live);
+    let mut operations: Vec<Value> = Vec::new();
+    for part in desired.options.whole {
+        for at in surplus(&desired.body, &rest, part) {
+            // Indices of a list are those of the live object, what is tolerated included: its part goes as a whole.
+            let kept = crosses_list(&rest, &at).then(|| kept(desired, live));
+            let operation = match kept.as_ref().and_then(|body| body.pointer(part)) {
+                Some(value) => json!({"op": "replace", "path": part, "value": value}),
+                None => json!({"op": "remove", "path": at}),
+            };
+            if !operations.contains(&operation) {
+                operations.push(operation);
+            }
+        }
+    }
+    (!operations.is_empty()).then_some(operations)
+}
+
+/// The desired body with what of the live object is to be kept.
+fn kept(desired: &Desired, live: &Child) -> Value {
+    let mut body = desired.body.clone();
+    if let Some(keep) = desired.options.keep {
+        keep(&mut body, &live.rest());
+    }
+    body
 }
 
 /// Whose an object is.
@@ -246,15 +423,7 @@ pub fn ownership(live: &Child, stamp: &Stamp) -> Ownership {
     match live.controller() {
         Some(owner) if owner.uid == stamp.owner.uid => Ownership::Ours,
         Some(owner) => Ownership::Foreign(format!("{} {}", owner.kind, owner.name)),
-        None if live
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|a| a.get(&stamp.adopt_annotation))
-            .is_some_and(|uid| *uid == stamp.owner.uid) =>
-        {
-            Ownership::Adoptable
-        }
+        None if stamp.annotation(live, ADOPT) == Some(stamp.owner.uid.as_str()) => Ownership::Adoptable,
         None => Ownership::Foreign("nobody".to_owned()),
     }
 }
@@ -276,8 +445,9 @@ mod tests {
                 controller: Some(true),
                 block_owner_deletion: None,
             },
-            hash_annotation: "kit/applied-hash".into(),
-            adopt_annotation: "kit/adopt".into(),
+            generation: Some(3),
+            terminating: false,
+            prefix: "kit".into(),
             manager: "kit-c".into(),
         }
     }
@@ -399,6 +569,124 @@ mod tests {
         );
     }
 
+    #[test]
+    fn an_intent_of_an_older_generation_changes_nothing_and_of_the_same_or_a_later_one_does() {
+        let applied = |generation: &str, owner: &str| {
+            live(|o| {
+                o["spec"]["a"] = json!([1]);
+                o["metadata"]["annotations"]["kit/applied-generation"] = json!(generation);
+                o["metadata"]["ownerReferences"][0]["uid"] = json!(owner);
+            })
+        };
+        for (generation, behind) in [("2", false), ("3", false), ("4", true), ("odd", false)] {
+            let live = applied(generation, "owner-uid");
+            assert_eq!(stamp().is_behind(&live), behind, "{generation}");
+            let expected = if behind { "Behind" } else { "Update" };
+            assert_eq!(
+                name(&decide(Some(&live), &Remembered::default())),
+                expected,
+                "{generation}"
+            );
+        }
+        assert!(!stamp().is_behind(&applied("4", "another-owner")));
+        let body = Intent::new(&desired(), &stamp()).body_with("uid", "u");
+        assert_eq!(body["metadata"]["annotations"]["kit/applied-generation"], "3");
+        let standing = live(|o| o["metadata"]["annotations"]["kit/applied-generation"] = json!("9"));
+        let decision = decide(Some(&standing), &Remembered::default());
+        assert_eq!(name(&decision), "Unchanged", "no write is no step back");
+    }
+
+    #[test]
+    fn a_child_of_an_owner_that_goes_is_neither_made_nor_changed() {
+        let stamp = Stamp {
+            terminating: true,
+            ..stamp()
+        };
+        let decide = |desired: &Desired, cached: Option<&Arc<Child>>| {
+            let intent = Intent::new(desired, &stamp);
+            name(&want(desired, &intent, &stamp, cached, &Remembered::default()))
+        };
+        let mut desired = desired();
+        let edited = live(|o| o["spec"]["a"] = json!([1]));
+        assert_eq!(decide(&desired, None), "Held");
+        assert_eq!(decide(&desired, Some(&edited)), "Held");
+        assert_eq!(decide(&desired, Some(&live(|_| {}))), "Unchanged");
+        desired.options.while_deleting = true;
+        assert_eq!(decide(&desired, None), "Create");
+        assert_eq!(decide(&desired, Some(&edited)), "Update");
+    }
+
+    #[test]
+    fn only_more_than_wanted_is_taken_away_alone_and_what_else_differs_by_an_apply_first() {
+        let mut desired = desired();
+        desired.options.whole = &["/spec/a", "/spec/b", "/spec/c"];
+        desired.body = json!({"spec": {"a": [{"x": 1}], "b": {"y": 1}}});
+        let stood = |edit: fn(&mut Value)| {
+            live(|o| {
+                let body = Intent::new(&desired, &stamp()).body;
+                o["spec"] = body["spec"].clone();
+                o["metadata"]["annotations"] = body["metadata"]["annotations"].clone();
+                edit(o);
+            })
+        };
+        let decide = |edit: fn(&mut Value)| {
+            let intent = Intent::new(&desired, &stamp());
+            want(
+                &desired,
+                &intent,
+                &stamp(),
+                Some(&stood(edit)),
+                &Remembered::default(),
+            )
+        };
+        assert_eq!(name(&decide(|o| o["spec"]["theirs"] = json!(1))), "Unchanged");
+        let Decision::Trim { surplus, .. } = decide(|o| {
+            o["spec"]["b"]["z"] = json!(1);
+            o["spec"]["c"] = json!({"catch": "all"});
+        }) else {
+            panic!()
+        };
+        assert_eq!(surplus, ["/spec/b/z", "/spec/c"]);
+        assert_eq!(name(&decide(|o| o["spec"]["a"][0]["z"] = json!(1))), "Update");
+        assert_eq!(name(&decide(|o| o["spec"]["c"] = json!([]))), "Unchanged");
+        let left = stood(|o| {
+            o["spec"]["a"][0]["z"] = json!(1);
+            o["spec"]["c"] = json!({"catch": "all"});
+        });
+        assert_eq!(
+            trimming(&desired, &left),
+            Some(vec![
+                json!({"op": "replace", "path": "/spec/a", "value": [{"x": 1}]}),
+                json!({"op": "remove", "path": "/spec/c"}),
+            ])
+        );
+        assert_eq!(trimming(&desired, &stood(|_| {})), None);
+    }
+
+    #[test]
+    fn the_servers_own_spelling_of_an_intent_is_no_edit() {
+        let intent = Intent::new(&desired(), &stamp());
+        let spelled = |status: i32| {
+            live(|o| {
+                o["spec"]["a"] = json!(["1", "2"]);
+                o["status"] = json!({"seen": status});
+                o["metadata"]["resourceVersion"] = json!(status.to_string());
+            })
+        };
+        let equal = super::super::memory::Equal {
+            uid: "u".into(),
+            version: "0".into(),
+            hash: intent.hash.clone(),
+            rendering: Some(rendering(&desired(), &spelled(7))),
+        };
+        let mut known = Remembered::default();
+        known.equal = Some(Arc::new(equal));
+        assert_eq!(name(&decide(Some(&spelled(8)), &known)), "Unchanged");
+        assert_eq!(name(&decide(Some(&spelled(8)), &Remembered::default())), "Update");
+        let edited = live(|o| o["spec"]["a"] = json!(["1", "3"]));
+        assert_eq!(name(&decide(Some(&edited), &known)), "Update");
+    }
+
     #[tokio::test]
     async fn our_own_write_counts_before_the_cache_shows_it() {
         let memory = super::super::WriteMemory::default();
@@ -409,7 +697,7 @@ mod tests {
             owner: "o".into(),
         };
         let hash = Intent::new(&desired(), &stamp()).hash;
-        memory.wrote(&key, live(|_| {}), hash);
+        memory.wrote(&key, live(|_| {}), hash, None);
         let stale = live(|o| {
             o["metadata"]["resourceVersion"] = json!("4");
             o["spec"]["a"] = json!([]);

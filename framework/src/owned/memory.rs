@@ -23,9 +23,13 @@ pub const CONTEST_WINDOW: Duration = Duration::from_secs(600);
 /// Pause between two reverts of a contested child.
 pub const CONTEST_PAUSE: Duration = Duration::from_secs(300);
 
+/// Children of one owner.
+type OfOwner = HashMap<ChildKey, Remembered>;
+
 /// Shared by all reconciles of a controller.
+// By namespace, then owner, so that an owner is forgotten without a walk through all of them.
 #[derive(Clone, Debug, Default)]
-pub struct WriteMemory(Arc<Mutex<HashMap<ChildKey, Remembered>>>);
+pub struct WriteMemory(Arc<Mutex<Map>>);
 
 /// One child, from the side of one owner: two owners that want the same name share nothing here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,8 +51,8 @@ pub struct Remembered {
     pub written: Option<Written>,
     /// The uid that was deleted by us, while the cache still shows it, and for a while after.
     pub removed: Option<Removed>,
-    /// (uid, resourceVersion, intent hash) that were compared, or answered by the server, as equal.
-    pub equal: Option<(String, String, String)>,
+    /// What was compared, or answered by the server, as equal.
+    pub equal: Option<Arc<Equal>>,
     /// It went without our doing, and was not made again since: the uid of the owner that it had.
     pub vanished: Option<String>,
     /// The owner that lost one before.
@@ -57,6 +61,36 @@ pub struct Remembered {
     reverts: VecDeque<Instant>,
     /// Who the contest is with, once asked.
     pub opponent: Option<String>,
+}
+
+/// A version of a child that says what an intent wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Equal {
+    /// The child's uid.
+    pub uid: String,
+    /// The child's resourceVersion.
+    pub version: String,
+    /// Hash of the intent.
+    pub hash: String,
+    /// Hash of what the API server made of the intent (see [`rendering`](super::decide::rendering)), if it is known:
+    /// the server spells some values in its own way.
+    pub rendering: Option<String>,
+}
+
+impl Remembered {
+    /// Whether this very object was made to say this intent before: a second write of it undoes what another client did.
+    pub fn has_applied(&self, uid: &str, hash: &str) -> bool {
+        self.equal
+            .as_ref()
+            .is_some_and(|e| e.uid == uid && e.hash == hash)
+    }
+
+    /// Nothing of it is awaited from the cache.
+    fn is_settled(&self) -> bool {
+        let recent = |at: Instant| at.elapsed() <= BELIEVED;
+        !self.written.as_ref().is_some_and(|w| recent(w.at))
+            && !self.removed.as_ref().is_some_and(|r| recent(r.at))
+    }
 }
 
 /// An answer to a write.
@@ -84,15 +118,43 @@ fn older(a: &str, b: &str) -> bool {
     }
 }
 
+type Map = HashMap<String, HashMap<String, OfOwner>>;
+
+fn find<'a>(map: &'a mut Map, key: &ChildKey) -> Option<&'a mut Remembered> {
+    map.get_mut(&key.namespace)?.get_mut(&key.owner)?.get_mut(key)
+}
+
+fn entry<'a>(map: &'a mut Map, key: &ChildKey) -> &'a mut Remembered {
+    let owners = map.entry(key.namespace.clone()).or_default();
+    let children = owners.entry(key.owner.clone()).or_default();
+    children.entry(key.clone()).or_default()
+}
+
+/// Changes what is remembered of one owner; what is empty then goes.
+fn change_owner(map: &mut Map, namespace: &str, owner: &str, change: impl FnOnce(&mut OfOwner)) {
+    let Some(owners) = map.get_mut(namespace) else {
+        return;
+    };
+    if let Some(children) = owners.get_mut(owner) {
+        change(children);
+        if children.is_empty() {
+            owners.remove(owner);
+        }
+    }
+    if owners.is_empty() {
+        map.remove(namespace);
+    }
+}
+
 impl WriteMemory {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ChildKey, Remembered>> {
+    fn lock(&self) -> MutexGuard<'_, Map> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is remembered, given what the cache shows: what the cache has caught up with is forgotten here.
     pub fn recall(&self, key: &ChildKey, cached: Option<&Child>) -> Remembered {
         let mut map = self.lock();
-        let Some(entry) = map.get_mut(key) else {
+        let Some(entry) = find(&mut map, key) else {
             return Remembered::default();
         };
         if entry.written.as_ref().is_some_and(|w| {
@@ -110,10 +172,15 @@ impl WriteMemory {
     }
 
     /// The server answered a write with this object.
-    pub fn wrote(&self, key: &ChildKey, live: Arc<Child>, hash: String) {
+    pub fn wrote(&self, key: &ChildKey, live: Arc<Child>, hash: String, rendering: Option<String>) {
         let mut map = self.lock();
-        let entry = map.entry(key.clone()).or_default();
-        entry.equal = Some((live.uid().to_owned(), live.version().to_owned(), hash.clone()));
+        let entry = entry(&mut map, key);
+        entry.equal = Some(Arc::new(Equal {
+            uid: live.uid().to_owned(),
+            version: live.version().to_owned(),
+            hash: hash.clone(),
+            rendering,
+        }));
         (entry.removed, entry.vanished) = (None, None);
         entry.written = Some(Written {
             live,
@@ -124,11 +191,16 @@ impl WriteMemory {
 
     /// Compared and found equal.
     pub fn equal(&self, key: &ChildKey, child: &Child, hash: &str) {
-        self.lock().entry(key.clone()).or_default().equal = Some((
-            child.uid().to_owned(),
-            child.version().to_owned(),
-            hash.to_owned(),
-        ));
+        let mut map = self.lock();
+        let entry = entry(&mut map, key);
+        let before = entry.equal.take();
+        let before = before.filter(|e| e.uid == child.uid() && e.hash == hash);
+        entry.equal = Some(Arc::new(Equal {
+            uid: child.uid().to_owned(),
+            version: child.version().to_owned(),
+            hash: hash.to_owned(),
+            rendering: before.and_then(|e| e.rendering.clone()),
+        }));
     }
 
     /// The server took our delete of this uid.
@@ -137,66 +209,90 @@ impl WriteMemory {
             uid: uid.to_owned(),
             at: Instant::now(),
         };
-        let entry = Remembered {
+        *entry(&mut self.lock(), key) = Remembered {
             removed: Some(removed),
             ..Remembered::default()
         };
-        self.lock().insert(key.clone(), entry);
     }
 
-    /// An outside edit, or deletion, should be reverted. `Some(wait)`: it is a contest, wait this long first.
+    /// An outside edit, or deletion, should be reverted. `Some(wait)`: it is a contest, wait this long first. A contest
+    /// is over when nothing was reverted for [`CONTEST_WINDOW`].
     pub fn contest(&self, key: &ChildKey) -> Option<Duration> {
         let now = Instant::now();
         let mut map = self.lock();
-        let entry = map.get_mut(key)?;
-        while entry
-            .reverts
-            .front()
-            .is_some_and(|at| now.duration_since(*at) > CONTEST_WINDOW)
-        {
+        let entry = find(&mut map, key)?;
+        let since = |at: Option<&Instant>| at.map(|at| now.duration_since(*at));
+        if since(entry.reverts.back()).is_some_and(|since| since > CONTEST_WINDOW) {
+            entry.reverts.clear();
+        }
+        if entry.reverts.len() >= CONTEST_REVERTS {
+            let waited = since(entry.reverts.back())?;
+            return (waited < CONTEST_PAUSE).then(|| CONTEST_PAUSE - waited);
+        }
+        while since(entry.reverts.front()).is_some_and(|since| since > CONTEST_WINDOW) {
             entry.reverts.pop_front();
         }
-        if entry.reverts.len() < CONTEST_REVERTS {
-            entry.opponent = None;
-            return None;
-        }
-        let waited = now.duration_since(*entry.reverts.back()?);
-        (waited < CONTEST_PAUSE).then(|| CONTEST_PAUSE - waited)
+        entry.opponent = None;
+        None
     }
 
     /// An outside edit or deletion was reverted. A write that failed is none: an API server that is down is no opponent.
     pub fn reverted(&self, key: &ChildKey) {
         let mut map = self.lock();
-        map.entry(key.clone())
-            .or_default()
-            .reverts
-            .push_back(Instant::now());
+        let entry = entry(&mut map, key);
+        entry.reverts.push_back(Instant::now());
+        if entry.reverts.len() > CONTEST_REVERTS {
+            entry.reverts.pop_front();
+        }
     }
 
     /// The other side of a contest.
     pub fn set_opponent(&self, key: &ChildKey, manager: &str) {
-        self.lock().entry(key.clone()).or_default().opponent = Some(manager.to_owned());
+        entry(&mut self.lock(), key).opponent = Some(manager.to_owned());
     }
 
     /// The child does not stand, or is not ours.
     pub fn forget(&self, key: &ChildKey) {
-        self.lock().remove(key);
+        let mut map = self.lock();
+        change_owner(&mut map, &key.namespace, &key.owner, |children| {
+            children.remove(key);
+        });
+    }
+
+    /// Forgets children of this owner that its plan no longer names, once the cache has caught up with them: names that
+    /// change with the spec would pile up for as long as the owner lives. `planned` is how many children the plan has.
+    pub fn keep_planned(
+        &self,
+        namespace: &str,
+        owner: &str,
+        planned: usize,
+        is_planned: impl Fn(&ChildKey) -> bool,
+    ) {
+        let mut map = self.lock();
+        change_owner(&mut map, namespace, owner, |children| {
+            if children.len() > planned {
+                children.retain(|key, entry| is_planned(key) || !entry.is_settled());
+            }
+        });
     }
 
     /// The owner is gone: forget its children.
     pub fn forget_owner(&self, namespace: &str, owner: &str) {
-        self.lock()
-            .retain(|key, _| key.namespace != namespace || key.owner != owner);
+        change_owner(&mut self.lock(), namespace, owner, HashMap::clear);
     }
 
     /// How many children are remembered.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.lock()
+            .values()
+            .flat_map(HashMap::values)
+            .map(HashMap::len)
+            .sum()
     }
 
     /// None is remembered.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.lock().is_empty()
     }
 
     /// A listener for the watch of a child kind; add it **before** the one that triggers owners. Without it a child that
@@ -218,7 +314,7 @@ impl WriteMemory {
             let later = |e: &Remembered| e.written.as_ref().is_some_and(|w| w.live.uid() != old.uid());
             // Our own delete has come to its end: nobody need ask whether it did.
             let ours = |e: &Remembered| e.removed.as_ref().is_some_and(|r| r.uid == old.uid());
-            if let Some(entry) = map.get_mut(&key).filter(|e| !later(e) && !ours(e)) {
+            if let Some(entry) = find(&mut map, &key).filter(|e| !later(e) && !ours(e)) {
                 // Another owner of the same name has no part in what befell the one before.
                 let same = entry.bereft.as_ref().is_none_or(|uid| *uid == owner.uid);
                 let reverts = std::mem::take(&mut entry.reverts);
@@ -276,13 +372,13 @@ mod tests {
     async fn a_write_is_believed_until_the_cache_shows_it_or_time_is_up() {
         let memory = WriteMemory::default();
         let remembered = |cached: Option<&Child>| memory.recall(&key(), cached).written.is_some();
-        memory.wrote(&key(), child("u", "10"), "h".into());
+        memory.wrote(&key(), child("u", "10"), "h".into(), None);
         assert!(remembered(None), "not in the cache yet");
         assert!(remembered(Some(&child("u", "9"))), "the cache is older");
         assert!(!remembered(Some(&child("u", "10"))), "the cache has caught up");
-        memory.wrote(&key(), child("u", "10"), "h".into());
+        memory.wrote(&key(), child("u", "10"), "h".into(), None);
         assert!(!remembered(Some(&child("u", "11"))), "the cache is newer");
-        memory.wrote(&key(), child("u", "10"), "h".into());
+        memory.wrote(&key(), child("u", "10"), "h".into(), None);
         assert!(
             remembered(Some(&child("predecessor", "3"))),
             "the cache still shows the one before"
@@ -291,7 +387,7 @@ mod tests {
             !remembered(Some(&child("successor", "12"))),
             "replaced by another object"
         );
-        memory.wrote(&key(), child("u", "10"), "h".into());
+        memory.wrote(&key(), child("u", "10"), "h".into(), None);
         tokio::time::advance(BELIEVED + Duration::from_secs(1)).await;
         assert!(!remembered(None));
     }
@@ -346,14 +442,14 @@ mod tests {
     async fn a_child_that_vanished_is_not_believed_in_and_a_later_one_is() {
         let memory = WriteMemory::default();
         let listener = memory.follow(key().kind);
-        memory.wrote(&key(), child("u", "10"), "h".into());
+        memory.wrote(&key(), child("u", "10"), "h".into(), None);
         listener(&deleted("predecessor"));
         assert!(memory.recall(&key(), None).written.is_some());
         listener(&deleted("u"));
         let known = memory.recall(&key(), None);
         assert!(known.written.is_none() && known.equal.is_none());
         assert_eq!(known.vanished.as_deref(), Some("U"));
-        memory.wrote(&key(), child("v", "12"), "h".into());
+        memory.wrote(&key(), child("v", "12"), "h".into(), None);
         assert!(memory.recall(&key(), None).vanished.is_none());
     }
 
@@ -362,14 +458,49 @@ mod tests {
         let memory = WriteMemory::default();
         let listener = memory.follow(key().kind);
         for n in 0..CONTEST_REVERTS {
-            memory.wrote(&key(), child("u", &n.to_string()), "h".into());
+            memory.wrote(&key(), child("u", &n.to_string()), "h".into(), None);
             listener(&deleted("u"));
             assert_eq!(memory.contest(&key()), None, "deletion {n}");
             memory.reverted(&key());
         }
-        memory.wrote(&key(), child("u", "99"), "h".into());
+        memory.wrote(&key(), child("u", "99"), "h".into(), None);
         listener(&deleted("u"));
         assert_eq!(memory.contest(&key()), Some(CONTEST_PAUSE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_that_the_plan_no_longer_has_are_forgotten_once_the_cache_knows() {
+        let memory = WriteMemory::default();
+        let named = |name: usize| ChildKey {
+            name: name.to_string(),
+            ..key()
+        };
+        for n in 0..100 {
+            memory.wrote(&named(n), child("u", "10"), "h".into(), None);
+            memory.removed(&named(n.saturating_sub(1)), "u");
+            memory.keep_planned("ns", "o", 1, |key| key.name == n.to_string());
+            tokio::time::advance(Duration::from_secs(20)).await;
+        }
+        assert!(memory.len() <= 3, "{} names", memory.len());
+        memory.keep_planned("ns", "another", 0, |_| false);
+        assert!(!memory.is_empty());
+        tokio::time::advance(BELIEVED + Duration::from_secs(1)).await;
+        memory.keep_planned("ns", "o", 0, |_| false);
+        assert!(memory.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contest_that_goes_on_stays_one_and_needs_no_second_burst() {
+        let memory = WriteMemory::default();
+        let mut reverts = 0;
+        for _ in 0..3_600 {
+            if memory.contest(&key()).is_none() {
+                memory.reverted(&key());
+                reverts += 1;
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(reverts <= CONTEST_REVERTS + 12, "{reverts} in an hour");
     }
 
     #[tokio::test]
@@ -379,8 +510,8 @@ mod tests {
             owner: "other".into(),
             ..key()
         };
-        memory.wrote(&key(), child("u", "10"), "h".into());
-        memory.wrote(&other, child("v", "11"), "h".into());
+        memory.wrote(&key(), child("u", "10"), "h".into(), None);
+        memory.wrote(&other, child("v", "11"), "h".into(), None);
         memory.forget_owner("ns", "o");
         assert_eq!(memory.len(), 1);
         assert!(memory.recall(&other, None).written.is_some());

@@ -27,6 +27,8 @@ pub enum Lookup {
     Absent,
     /// There is no complete cache of this kind (yet).
     NotReady,
+    /// The controller has no watch of this kind: a bug of the operator, which no retry cures.
+    Unwatched,
 }
 
 impl From<Found<Child>> for Lookup {
@@ -44,8 +46,14 @@ impl From<Found<Child>> for Lookup {
 
 /// Caches of children, by kind. No API call.
 pub trait ChildCache: Send + Sync + 'static {
-    /// The child of this kind and name.
+    /// The child of this name, as cached.
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup;
+
+    /// Why the cache of this kind is not complete, where that is known.
+    fn problem(&self, kind: &ApiKind) -> Option<String> {
+        let _ = kind;
+        None
+    }
 }
 
 /// Watches of whole kinds, which must have been asked for with the labels that every child carries.
@@ -53,7 +61,12 @@ impl ChildCache for Vec<(ApiKind, Handle<Child>)> {
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup {
         match self.iter().find(|(known, _)| known == kind) {
             Some((_, handle)) => handle.find(namespace, name).into(),
-            None => Lookup::NotReady,
+            None => Lookup::Unwatched,
         }
+    }
+
+    fn problem(&self, kind: &ApiKind) -> Option<String> {
+        let (_, handle) = self.iter().find(|(known, _)| known == kind)?;
+        handle.problem().map(|problem| problem.message)
     }
 }

@@ -1,5 +1,6 @@
 //! While a foreign object stands in the way of a child: one metadata watch on that name, so that ours is created within
-//! seconds of its going. Bounded; beyond the bound the slow retry has to do.
+//! seconds of its going. The same for an own object that is terminating and in no cache. Bounded; beyond the bound
+//! the slow retry of the Conditions layer has to do.
 
 use std::{
     collections::HashMap,
@@ -58,11 +59,15 @@ impl Squatters {
         }
     }
 
-    /// This foreign object has the name. Idempotent.
-    pub fn watch(&self, key: &ChildKey, live: &Child) {
+    /// Watches the object that has the name. Idempotent. `false`: there are [`MAX_WATCHES`] already, so that only a retry
+    /// notices its end.
+    pub fn watch(&self, key: &ChildKey, live: &Child) -> bool {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if watched.len() >= MAX_WATCHES || watched.contains_key(key) {
-            return;
+        if watched.contains_key(key) {
+            return true;
+        }
+        if watched.len() >= MAX_WATCHES {
+            return false;
         }
         let seen = Seen::default();
         see(&seen, Some(&live.metadata));
@@ -74,6 +79,7 @@ impl Squatters {
         ));
         let task = AbortOnDropHandle::new(task);
         watched.insert(key.clone(), Watched { seen, _task: task });
+        true
     }
 
     /// What is known to have the name: while its watch works, nobody need ask the API server again.
@@ -95,6 +101,12 @@ impl Squatters {
         watched.retain(|key, _| key.namespace != namespace || key.owner != owner);
     }
 
+    /// Releases the names of this owner that are not among these.
+    pub fn keep_wanted(&self, namespace: &str, owner: &str, is_wanted: impl Fn(&ChildKey) -> bool) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.retain(|key, _| key.namespace != namespace || key.owner != owner || is_wanted(key));
+    }
+
     /// Names that are watched now.
     pub fn len(&self) -> usize {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -112,6 +124,7 @@ fn whose(meta: &ObjectMeta) -> ObjectMeta {
         uid: meta.uid.clone(),
         owner_references: meta.owner_references.clone(),
         annotations: meta.annotations.clone(),
+        deletion_timestamp: meta.deletion_timestamp.clone(),
         ..ObjectMeta::default()
     }
 }
@@ -161,5 +174,38 @@ async fn run(client: Client, key: ChildKey, wake: Wake, seen: Seen) {
                 pause = (pause * 2).min(Duration::from_secs(60));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ApiKind;
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_are_bounded_and_end_with_the_wish_for_the_name() {
+        let client = crate::testing::ApiServer::new().client();
+        let squatters = Squatters::new(client, Arc::new(|_, _| {}));
+        let key = |name: usize, owner: &str| ChildKey {
+            kind: ApiKind::new("", "v1", "ConfigMap", "configmaps"),
+            namespace: "ns".into(),
+            name: name.to_string(),
+            owner: owner.into(),
+        };
+        let live = Child::default();
+        for n in 0..MAX_WATCHES {
+            assert!(squatters.watch(&key(n, "o"), &live));
+        }
+        assert!(
+            !squatters.watch(&key(MAX_WATCHES, "o"), &live),
+            "it says that it is full"
+        );
+        assert!(squatters.watch(&key(0, "o"), &live), "this one is watched");
+        squatters.keep_wanted("ns", "another", |_| false);
+        assert_eq!(squatters.len(), MAX_WATCHES);
+        squatters.keep_wanted("ns", "o", |key| key.name == "7");
+        assert_eq!(squatters.len(), 1);
+        squatters.keep_wanted("ns", "o", |_| false);
+        assert!(squatters.is_empty());
     }
 }

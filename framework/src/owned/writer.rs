@@ -27,8 +27,15 @@ pub trait ChildWriter: Send + Sync + 'static {
     async fn update(&self, target: Target<'_>, intent: &Intent, uid: &str) -> Result<Child, WriteError>;
     /// Turns the fields of whoever wrote our ownerReference into ours, so that dropped keys are pruned from now on.
     async fn take_over(&self, target: Target<'_>, meta: &ObjectMeta) -> Result<(), WriteError>;
-    /// Deletes the object with this uid.
-    async fn delete(&self, target: Target<'_>, uid: &str) -> Result<(), WriteError>;
+    /// Changes exactly this version of the object by JSON patch operations.
+    async fn patch(
+        &self,
+        target: Target<'_>,
+        version: &str,
+        operations: Vec<Value>,
+    ) -> Result<Child, WriteError>;
+    /// Deletes the object with this uid while it has this version: a later one may belong to another owner.
+    async fn delete(&self, target: Target<'_>, uid: &str, version: &str) -> Result<(), WriteError>;
     /// Metadata with managedFields; `None` if there is no such object.
     async fn metadata(&self, target: Target<'_>) -> Result<Option<ObjectMeta>, WriteError>;
 }
@@ -53,13 +60,17 @@ impl KubeChildWriter {
         let live = api::apply(&self.client, target, &self.manager, true, body)
             .await
             .map_err(|error| failed(doing, target, &error))?;
-        Child::from_value(live).map_err(|error| {
-            WriteError::Failed(ReconcileError::new(
-                ErrorClass::Transient,
-                format!("{doing} {target}: the answer cannot be decoded: {error}"),
-            ))
-        })
+        decode(doing, target, live)
     }
+}
+
+fn decode(doing: &str, target: Target<'_>, live: Value) -> Result<Child, WriteError> {
+    Child::from_value(live).map_err(|error| {
+        WriteError::Failed(ReconcileError::new(
+            ErrorClass::Transient,
+            format!("{doing} {target}: the answer cannot be decoded: {error}"),
+        ))
+    })
 }
 
 fn failed(doing: &str, target: Target<'_>, error: &kube::Error) -> WriteError {
@@ -99,8 +110,22 @@ impl ChildWriter for KubeChildWriter {
             .map_err(|error| failed("take over", target, &error))
     }
 
-    async fn delete(&self, target: Target<'_>, uid: &str) -> Result<(), WriteError> {
-        api::delete(&self.client, target, uid)
+    async fn patch(
+        &self,
+        target: Target<'_>,
+        version: &str,
+        operations: Vec<Value>,
+    ) -> Result<Child, WriteError> {
+        let guard = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
+        let operations = std::iter::once(guard).chain(operations).collect();
+        let live = api::json_patch(&self.client, target, None, &self.manager, &operations)
+            .await
+            .map_err(|error| failed("update", target, &error))?;
+        decode("update", target, live)
+    }
+
+    async fn delete(&self, target: Target<'_>, uid: &str, version: &str) -> Result<(), WriteError> {
+        api::delete(&self.client, target, uid, version)
             .await
             .map_err(|error| failed("delete", target, &error))
     }

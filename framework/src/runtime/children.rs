@@ -27,8 +27,13 @@ impl ChildCaches {
 
 impl ChildCache for ChildCaches {
     fn child(&self, kind: &ApiKind, namespace: &str, name: &str) -> Lookup {
-        self.0
-            .get(kind)
-            .map_or(Lookup::NotReady, |watch| watch.find(namespace, name).into())
+        match self.0.get(kind) {
+            Some(watch) => watch.find(namespace, name).into(),
+            None => Lookup::Unwatched,
+        }
+    }
+
+    fn problem(&self, kind: &ApiKind) -> Option<String> {
+        self.0.get(kind)?.problem().map(|problem| problem.message)
     }
 }

@@ -90,6 +90,8 @@ impl Inner {
         match call.subresource.as_str() {
             "" => {}
             "status" if def.status_subresource => {}
+            // The handler of custom resources answers for each of them; built-in kinds have no such path at all.
+            "status" if !def.builtin => return Err(Failure::not_found(&def, &call.name)),
             _ => return Err(Failure::Text404),
         }
         let param = |name: &str| request.query.get(name).map(String::as_str).unwrap_or_default();

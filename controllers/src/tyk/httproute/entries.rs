@@ -1,6 +1,6 @@
 //! The own entries of `status.parents`: what they should say, and what those that stand say of the past. Pure.
 
-use reconcile_kit::{Condition, Entries, Entry};
+use reconcile_kit::{Condition, Entries, Entry, Limits};
 use serde_json::{Map, Value, json};
 
 use crate::tyk::{objects::route::ParentRef, verdict::ParentVerdict};
@@ -11,6 +11,12 @@ pub const FIELD: &str = "parents";
 const CONTROLLER: &str = "controllerName";
 /// The key of an entry that says what it is about.
 const PARENT: &str = "parentRef";
+
+/// What the schema of `status.parents` takes: entries of all controllers together, conditions of one entry.
+const LIMITS: Limits = Limits {
+    entries: 32,
+    conditions: 8,
+};
 
 /// What the own entries should say; without parents there should be none.
 pub fn entries(controller: &str, parents: Vec<(ParentRef, Vec<Condition>)>) -> Entries {
@@ -25,6 +31,7 @@ pub fn entries(controller: &str, parents: Vec<(ParentRef, Vec<Condition>)>) -> E
                 conditions,
             })
             .collect(),
+        limits: LIMITS,
     }
 }
 

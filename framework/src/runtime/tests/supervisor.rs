@@ -598,6 +598,7 @@ async fn a_child_cache_is_not_ready_without_its_kind_and_its_owners_hear_of_both
         Lookup::Present(_) => "present",
         Lookup::Absent => "absent",
         Lookup::NotReady => "not ready",
+        Lookup::Unwatched => "unwatched",
     };
     until("absent", || *lock(&heard) == [ApiState::Absent]).await;
     assert_eq!(lookup("a"), "not ready");

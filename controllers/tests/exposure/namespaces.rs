@@ -25,7 +25,7 @@ async fn a_namespace_without_rights_does_not_stop_the_others_at_a_start() {
         story.says()
     );
     assert!(ready.contains("readyz: ok"), "{ready}");
-    // the missing rights are looked at again, ever more rarely
+    // the operator asks for the missing rights again, but not often
     story.pass(Duration::from_secs(600)).await;
     let calls = story.pass(Duration::from_secs(600)).await;
     let (begun_anew, calls): (Vec<_>, Vec<_>) = calls

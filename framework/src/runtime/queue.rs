@@ -87,7 +87,7 @@ struct Run {
 }
 
 impl<K: Resource<DynamicType = ()>> ReadyQueue<K> {
-    /// An empty queue with so many slots.
+    /// An empty queue with this number of slots.
     pub(super) fn new(slots: u16) -> Self {
         Self(Arc::new(Mutex::new(Lanes {
             slots: usize::from(slots.max(1)),

@@ -65,6 +65,8 @@ pub struct ReconcileError {
     pub detail: Option<Box<str>>,
     /// Look again no later than this, whatever the class says: what else the reconcile wanted.
     pub no_later_than: Option<Duration>,
+    /// The API server answered it: saying it on the object at once would be one more request to a server in trouble.
+    pub of_api_server: bool,
 }
 
 impl fmt::Display for ReconcileError {
@@ -83,6 +85,7 @@ impl ReconcileError {
             message: message.into(),
             detail: None,
             no_later_than: None,
+            of_api_server: false,
         }
     }
 
@@ -99,6 +102,7 @@ impl ReconcileError {
         };
         Self {
             detail,
+            of_api_server: true,
             ..Self::new(class, format!("{doing}: {text}"))
         }
     }

@@ -122,7 +122,7 @@ fn start(server: &ApiServer, how: How) -> Running {
 fn start_by(client: kube::Client, how: How) -> Running {
     let metrics = Metrics::new("lab");
     let hub = WatchHub::new(client.clone(), metrics.clone());
-    let ours = Selector::labels(&format!(
+    let ours = Selector::labels(format!(
         "app.kubernetes.io/managed-by=lab,app.kubernetes.io/instance={}",
         how.instance
     ));

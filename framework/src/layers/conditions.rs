@@ -253,7 +253,7 @@ where
         let inner = self.inner.call(request);
         let (reporting, rewrites) = (Arc::clone(&self.reporting), self.rewrites.clone());
         Box::pin(async move {
-            let (report, failure) = match inner.await {
+            let (report, failure, of_api_server) = match inner.await {
                 Ok(settled) => {
                     if settled.released && object.meta().deletion_timestamp.is_some() {
                         return Ok(Outcome::Done);
@@ -265,12 +265,16 @@ where
                     if let Some(error) = &mut failure {
                         error.no_later_than = report.outcome.retry();
                     }
-                    (report, failure)
+                    (report, failure, true)
                 }
-                Err(error) => (P::report_error(&object, &error), Some(error)),
+                Err(error) => (
+                    P::report_error(&object, &error),
+                    Some(error.clone()),
+                    error.of_api_server,
+                ),
             };
             if let Some(error) = &failure
-                && is_quiet(error.class, attempt, since.elapsed())
+                && is_quiet(error.class, of_api_server, attempt, since.elapsed())
             {
                 return Err(error.clone());
             }
@@ -290,12 +294,14 @@ where
     }
 }
 
-/// Failures that are not worth a word on the object, `lasted` since the first of them.
-fn is_quiet(class: ErrorClass, attempt: u32, lasted: Duration) -> bool {
+/// Failures that are not worth a word on the object, `lasted` since the first of them. What a controller's own external
+/// systems answer is.
+fn is_quiet(class: ErrorClass, of_api_server: bool, attempt: u32, lasted: Duration) -> bool {
     match class {
         ErrorClass::Shutdown => true,
-        ErrorClass::NotReady | ErrorClass::Transient | ErrorClass::RateLimited(_) | ErrorClass::Timeout => {
-            lasted < QUIET_FOR
+        ErrorClass::NotReady => lasted < QUIET_FOR,
+        ErrorClass::Transient | ErrorClass::RateLimited(_) | ErrorClass::Timeout => {
+            of_api_server && lasted < QUIET_FOR
         }
         ErrorClass::Conflict => attempt < QUIET_CONFLICTS,
         _ => false,
@@ -1299,6 +1305,21 @@ mod tests {
             let answer = move || with_child(ChildState::Failed(class, "x".into()));
             assert!(stack(&seam, answer).oneshot(request).await.is_err());
             assert_eq!(seam.bodies().len(), said, "{class:?} {attempt} {lasted}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_an_external_system_answers_is_said_at_once_and_what_the_api_server_answers_is_not() {
+        for (of_api_server, said) in [(false, 1), (true, 0)] {
+            let seam = Seam::default();
+            let answer = move || {
+                Err(ReconcileError {
+                    of_api_server,
+                    ..ReconcileError::new(ErrorClass::Transient, "no")
+                })
+            };
+            assert!(stack(&seam, answer).oneshot(object("n")).await.is_err());
+            assert_eq!(seam.bodies().len(), said);
         }
     }
 

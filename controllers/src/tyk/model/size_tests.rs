@@ -22,7 +22,7 @@ fn disposition(world: &World, name: &str) -> Disposition {
     world.route(name).gateways[&key("infra", "edge")]
 }
 
-/// A route with so many hostnames and paths, and a document of so many bytes for each of its APIs.
+/// A route with `hosts` hostnames and `paths` paths, and a document of about `bytes` bytes for each of its APIs.
 fn with_document(hosts: usize, paths: usize, bytes: usize) -> World {
     let hostnames: Vec<String> = (0..hosts).map(|n| format!("h{n}.example.com")).collect();
     let hostnames: Vec<&str> = hostnames.iter().map(String::as_str).collect();

@@ -49,7 +49,7 @@ fn both_gateways_are_told_that_they_share_a_host() {
         mine.contains("shop.example.com with Gateway infra/edge;"),
         "{mine}"
     );
-    // when the other one has another hostname, nobody is told
+    // when the other one has another hostname, neither has the notice
     let changes = world.put(gateway(
         "evil",
         "mine",

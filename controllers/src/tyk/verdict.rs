@@ -8,12 +8,12 @@ use std::{
 };
 
 use reconcile_kit::Condition;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::objects::{
     Key,
     core::Certificate,
+    document::Document,
     hex,
     route::{HeaderEdit, Method, ParentRef},
 };
@@ -249,10 +249,10 @@ pub struct Target {
 }
 
 /// A definition's document, checked: it has an `x-tyk-api-gateway` object and sets nothing that the route sets.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseDocument {
     /// The TykOasApiDefinition that it comes from.
     pub definition: Key,
     /// The document.
-    pub document: Arc<Value>,
+    pub document: Document,
 }

@@ -126,6 +126,7 @@ pub(crate) fn certificate_ids_are_known_beforehand(backends: &Backends) -> Case 
     let certificate = Certificate {
         leaf: Fingerprint(leaf),
         bundle: Fingerprint("b".to_owned()),
+        names: Default::default(),
     };
     let id = certificate_id("org1", &certificate);
     let mut plan = on("cert.example.test", "/certified", backends);

@@ -23,6 +23,7 @@ fn pair(name: &str) -> Pair {
         certificate: Certificate {
             leaf: Fingerprint::of(made.cert.der()),
             bundle: Fingerprint::of(bundle.as_bytes()),
+            names: Default::default(),
         },
         secret: Key::new("shop", name),
     };
@@ -240,6 +241,7 @@ fn rechained(pair: &Pair, secret: &str) -> Pair {
             certificate: Certificate {
                 leaf: pair.used.certificate.leaf.clone(),
                 bundle: Fingerprint::of(&bundle),
+                names: Default::default(),
             },
             secret: Key::new("shop", secret),
         },

@@ -108,6 +108,7 @@ pub(crate) fn certificate(leaf: &str) -> CertificateUse {
         certificate: Certificate {
             leaf: Fingerprint(leaf.to_owned()),
             bundle: Fingerprint(format!("bundle of {leaf}")),
+            names: Default::default(),
         },
         secret: Key::new("infra", leaf),
     }
@@ -116,7 +117,7 @@ pub(crate) fn certificate(leaf: &str) -> CertificateUse {
 pub(crate) fn base(document: Value) -> Option<Arc<BaseDocument>> {
     Some(Arc::new(BaseDocument {
         definition: Key::new("team", "auth"),
-        document: Arc::new(document),
+        document: document.into(),
     }))
 }
 

@@ -41,6 +41,9 @@ pub struct Answer {
     /// What was assumed or passed over. Told on standard error.
     #[serde(skip)]
     pub notes: Vec<String>,
+    /// The controllerName whose entries in the status of a route are the operator's.
+    #[serde(skip)]
+    pub controller: String,
     /// A route, a rule or a bucket's exposure was rejected, or could not be judged for what the input lacks.
     #[serde(skip)]
     pub rejected: bool,
@@ -104,7 +107,10 @@ pub fn answer(found: Vec<Found>, settings: &Settings) -> Result<Answer, Vec<Stri
     if !input.errors.is_empty() {
         return Err(input.errors);
     }
-    let mut answer = Answer::default();
+    let mut answer = Answer {
+        controller: settings.controller_name.clone(),
+        ..Answer::default()
+    };
     let exposed = input.expose(&mut answer);
     let mut model = Model::new(settings.clone());
     let bundles = input.bundles.take().map(Event::Bundles);
@@ -247,11 +253,19 @@ impl Answer {
                     self.tell(*kind, key, &verdict.notices);
                     gateway(verdict, generation)
                 }),
+                Object::HttpRoute(route) if route.meta.deleting => {
+                    self.notes.push(format!(
+                        "HTTPRoute {key} is being deleted: its APIs are removed from Tyk, and its status stays as it is"
+                    ));
+                    continue;
+                }
                 Object::HttpRoute(_) => model.route(key).map(|verdict| {
                     self.tell(*kind, key, &verdict.notices);
                     self.translate(key, verdict, settings);
                     self.rejected |= verdict.parents.iter().any(refuses);
-                    json!({"parents": parents(verdict, generation, settings)})
+                    let mut entries = foreign_parents(value, settings);
+                    entries.extend(parents(verdict, generation, settings));
+                    json!({ "parents": entries })
                 }),
                 Object::TykOasApiDefinition(_) => model
                     .definition(key)
@@ -529,6 +543,15 @@ fn listener(verdict: &ListenerVerdict, generation: i64) -> Value {
         "supportedKinds": kinds,
         "conditions": conditions(&verdict.conditions, generation),
     })
+}
+
+/// Entries of other controllers in `status.parents`, which stay as they are.
+fn foreign_parents(route: &Value, settings: &Settings) -> Vec<Value> {
+    let entries = route.pointer("/status/parents").and_then(Value::as_array);
+    let foreign = |entry: &&Value| {
+        entry.get("controllerName").and_then(Value::as_str) != Some(settings.controller_name.as_str())
+    };
+    entries.into_iter().flatten().filter(foreign).cloned().collect()
 }
 
 /// Entries for `status.parents`.

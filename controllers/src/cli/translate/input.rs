@@ -127,12 +127,7 @@ pub fn objects(source: &Source) -> (Vec<Found>, Vec<String>) {
     let mut found = Vec::new();
     let mut errors = Vec::new();
     let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
-    let documents = if text.trim_start().starts_with('{') {
-        json(source, text)
-    } else {
-        yaml(source, text)
-    };
-    for (place, value) in documents {
+    for (place, value) in documents(source, text) {
         match value {
             Ok(value) => flatten(place, value, &mut found),
             Err(error) => errors.push(error),
@@ -143,14 +138,37 @@ pub fn objects(source: &Source) -> (Vec<Found>, Vec<String>) {
 
 type Documents = Vec<(Place, Result<Value, String>)>;
 
-/// One JSON value after the other.
-fn json(source: &Source, text: &str) -> Documents {
+/// The documents of a YAML stream. One that begins with a brace may be several JSON values, or YAML in flow style.
+fn documents(source: &Source, text: &str) -> Documents {
+    let mut all = Documents::new();
+    for (first, text) in split(text) {
+        if !text.trim_start().starts_with('{') {
+            all.extend(yaml(source, all.len() + 1, first, &text));
+            continue;
+        }
+        let json = json(source, all.len(), first, &text);
+        // What begins with a JSON value is JSON throughout.
+        if json.first().is_some_and(|(_, value)| value.is_ok()) {
+            all.extend(json);
+            continue;
+        }
+        match yaml(source, all.len() + 1, first, &text) {
+            Some((place, Ok(value))) => all.push((place, Ok(value))),
+            // What is neither is mostly meant as JSON.
+            _ => all.extend(json),
+        }
+    }
+    all
+}
+
+/// Reads one JSON value after the other. `before`: how many documents precede the text; `first`: its first line.
+fn json(source: &Source, before: usize, first: usize, text: &str) -> Documents {
     let mut documents = Documents::new();
     for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
         let place = Place {
             source: source.name.clone(),
-            document: documents.len() + 1,
-            line: documents.is_empty().then_some(1),
+            document: before + documents.len() + 1,
+            line: documents.is_empty().then_some(first),
             item: None,
         };
         let value = value.map_err(|error| {
@@ -162,7 +180,7 @@ fn json(source: &Source, text: &str) -> Documents {
                 "{}, document {}, line {}, column {}: {what}",
                 place.source,
                 place.document,
-                error.line(),
+                first + error.line().saturating_sub(1),
                 error.column()
             )
         });
@@ -175,43 +193,39 @@ fn json(source: &Source, text: &str) -> Documents {
     documents
 }
 
-/// YAML documents. Each is parsed alone, so that one that is broken does not hide the others.
-fn yaml(source: &Source, text: &str) -> Documents {
-    let mut documents = Documents::new();
-    for (first, text) in split(text) {
-        let place = Place {
-            source: source.name.clone(),
-            document: documents.len() + 1,
-            line: Some(first),
-            item: None,
-        };
-        // Options of the parser: its messages quote no content, which may be a Secret's.
-        let parsed: Result<Option<Value>, _> = serde_saphyr::from_str_with_options(
-            &text,
-            serde_saphyr::options! {
-                with_snippet: false,
-            },
-        );
-        let value = match parsed {
-            Ok(None | Some(Value::Null)) => continue,
-            Ok(Some(value)) => Ok(value),
-            Err(error) => {
-                let at = error.location();
-                let line = at.map_or(first, |at| {
-                    first + usize::try_from(at.line()).unwrap_or(1).saturating_sub(1)
-                });
-                let column = at.map_or(String::new(), |at| format!(", column {}", at.column()));
-                Err(format!(
-                    "{}, document {}, line {line}{column}: {}",
-                    place.source,
-                    place.document,
-                    plain(&error.to_string())
-                ))
-            }
-        };
-        documents.push((place, value));
-    }
-    documents
+/// Parses one YAML document, the `number`th, that begins on line `first`. Each document is parsed by itself: a broken one
+/// hides no other. `None` for an empty document.
+fn yaml(source: &Source, number: usize, first: usize, text: &str) -> Option<(Place, Result<Value, String>)> {
+    let place = Place {
+        source: source.name.clone(),
+        document: number,
+        line: Some(first),
+        item: None,
+    };
+    // Options of the parser: its messages quote no content, which may be a Secret's.
+    let parsed: Result<Option<Value>, _> = serde_saphyr::from_str_with_options(
+        text,
+        serde_saphyr::options! {
+            with_snippet: false,
+        },
+    );
+    let value = match parsed {
+        Ok(None | Some(Value::Null)) => return None,
+        Ok(Some(value)) => Ok(value),
+        Err(error) => {
+            let at = error.location();
+            let line = at.map_or(first, |at| {
+                first + usize::try_from(at.line()).unwrap_or(1).saturating_sub(1)
+            });
+            let column = at.map_or(String::new(), |at| format!(", column {}", at.column()));
+            Err(format!(
+                "{}, document {number}, line {line}{column}: {}",
+                place.source,
+                plain(&error.to_string())
+            ))
+        }
+    };
+    Some((place, value))
 }
 
 /// The first line of a parser's message, without the place that is told in front of it.
@@ -355,6 +369,36 @@ mod tests {
         assert_eq!(
             errors,
             ["shop.yaml, document 3, line 3, column 10: expected value"]
+        );
+    }
+
+    #[test]
+    fn a_document_that_begins_with_a_brace_is_json_or_yaml() {
+        // flow style: no text that JSON knows
+        let (found, errors) = seen("{kind: A, metadata: {name: a}}\n");
+        assert_eq!(errors, [""; 0]);
+        assert_eq!(found, ["shop.yaml, document 1 (line 1): A"]);
+        // JSON documents between markers, several values in one of them, and YAML beside them
+        let (found, errors) = seen(
+            "{\"kind\": \"A\"}\n---\n{\"kind\": \"B\"}\n{\"kind\": \"C\"}\n---\nkind: D\n---\n{kind: E}\n",
+        );
+        assert_eq!(errors, [""; 0]);
+        assert_eq!(
+            found,
+            [
+                "shop.yaml, document 1 (line 1): A",
+                "shop.yaml, document 2 (line 3): B",
+                "shop.yaml, document 3: C",
+                "shop.yaml, document 4 (line 6): D",
+                "shop.yaml, document 5 (line 8): E",
+            ]
+        );
+        // and one that is neither hides no other
+        let (found, errors) = seen("{\"kind\": \"A\"}\n---\n{\"kind\": }}\n---\n{kind: C}\n");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(
+            errors,
+            ["shop.yaml, document 2, line 3, column 10: expected value"]
         );
     }
 

@@ -87,27 +87,30 @@ pub(super) fn render(answer: &Answer) -> String {
     tables.push(table(
         &["HTTPROUTE", "PARENT", "ACCEPTED", "RESOLVED", "MESSAGE"],
         statuses("HTTPRoute").flat_map(|one| {
-            items(one.pointer("/status"), "parents").map(|parent| {
-                let of = |type_| condition(Some(parent), type_);
-                let (accepted, resolved, partial) =
-                    (of("Accepted"), of("ResolvedRefs"), of("PartiallyInvalid"));
-                let message = match (accepted.status.as_str(), partial.status.as_str()) {
-                    ("True", "True") => partial.message.clone(),
-                    _ => worst(&[&accepted, &resolved]),
-                };
-                let shown = if partial.status == "True" {
-                    "Partially".to_owned()
-                } else {
-                    accepted.short()
-                };
-                vec![
-                    name(one),
-                    parent_of(parent, one),
-                    shown,
-                    resolved.short(),
-                    message,
-                ]
-            })
+            let ours = |parent: &&Value| text(parent, "controllerName") == answer.controller;
+            items(one.pointer("/status"), "parents")
+                .filter(ours)
+                .map(|parent| {
+                    let of = |type_| condition(Some(parent), type_);
+                    let (accepted, resolved, partial) =
+                        (of("Accepted"), of("ResolvedRefs"), of("PartiallyInvalid"));
+                    let message = match (accepted.status.as_str(), partial.status.as_str()) {
+                        ("True", "True") => partial.message.clone(),
+                        _ => worst(&[&accepted, &resolved]),
+                    };
+                    let shown = if partial.status == "True" {
+                        "Partially".to_owned()
+                    } else {
+                        accepted.short()
+                    };
+                    vec![
+                        name(one),
+                        parent_of(parent, one),
+                        shown,
+                        resolved.short(),
+                        message,
+                    ]
+                })
         }),
     ));
     tables.push(table(

@@ -428,6 +428,7 @@ mod tests {
         Certificate {
             leaf: Fingerprint(String::new()),
             bundle: Fingerprint(String::new()),
+            names: Default::default(),
         }
     }
 

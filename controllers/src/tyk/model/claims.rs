@@ -38,6 +38,8 @@ pub(super) struct Claimant {
     /// An open-source gateway loads everything that its API has.
     pub(super) open_source: bool,
     pub(super) tags: Arc<[String]>,
+    /// The route is being deleted: it holds the place until its APIs are gone.
+    pub(super) deleting: bool,
 }
 
 impl Claimant {
@@ -156,6 +158,7 @@ mod tests {
                 gateway: Key::new("infra", "g"),
                 open_source,
                 tags: tags.into_iter().collect(),
+                deleting: false,
             })
     }
 
@@ -182,7 +185,7 @@ mod tests {
             prop_assert_eq!(a.shares_data_plane(&b), single || untagged || a.open_source || b.open_source);
         }
 
-        /// Of one place: no two winners share a data plane, and each loser shares it with the winner that it is told of,
+        /// Of one place: no two winners share a data plane, and each loser shares it with the winner that is named to it,
         /// which comes first.
         #[test]
         fn winners_of_a_place_share_nothing(all in proptest::collection::vec(claimant(), 0..8)) {

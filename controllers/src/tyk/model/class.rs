@@ -75,6 +75,8 @@ pub(super) struct ClassFacts {
     pub(super) connection: Result<Arc<Connection>, Unusable>,
     /// Defaults of the data plane.
     pub(super) plane: Option<Plane>,
+    /// Namespaces whose Gateways may be of the class; `None` for all.
+    pub(super) namespaces: Option<Vec<String>>,
 }
 
 /// The context that a reference names, or why it cannot be read. `namespace` is where it must be looked for.
@@ -140,7 +142,13 @@ pub(super) fn class(
         in_use,
     };
     let connection = connection.map(Arc::new);
-    (verdict, ClassFacts { connection, plane })
+    let namespaces = class.gateway_namespaces.clone();
+    let facts = ClassFacts {
+        connection,
+        plane,
+        namespaces,
+    };
+    (verdict, facts)
 }
 
 fn class_context<'a>(view: &View<'a>, class: &GatewayClass) -> Result<&'a OperatorContext, String> {

@@ -82,11 +82,11 @@ fn document(view: &View<'_>, definition: &TykOasApiDefinition) -> Result<Arc<Bas
         Some(Err(why)) => return Err(Fault::Invalid(format!("ConfigMap {name}, key {key}: {why}"))),
         Some(Ok(document)) => document,
     };
-    translate::base::check(document)
+    translate::base::check(&document.value())
         .map_err(|faults| Fault::Invalid(format!("ConfigMap {name}, key {key}: {}", text::list(faults))))?;
     Ok(Arc::new(BaseDocument {
         definition: own.clone(),
-        document: Arc::clone(document),
+        document: document.clone(),
     }))
 }
 

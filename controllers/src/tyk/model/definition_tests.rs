@@ -1,7 +1,5 @@
 //! TykOasApiDefinitions: the source's conditions, precedence, and what a definition does to its route.
 
-use std::sync::Arc;
-
 use serde_json::json;
 
 use super::{
@@ -128,8 +126,8 @@ fn definition_false_base_document_unresolved_and_the_route_keeps_its_apis() {
 
 #[test]
 fn definition_false_document_invalid_and_the_route_base_document_invalid() {
-    let config = |document: Result<Arc<serde_json::Value>, String>| ConfigMap {
-        documents: [("api.json".to_owned(), document)].into(),
+    let config = |document: Result<serde_json::Value, String>| ConfigMap {
+        documents: [("api.json".to_owned(), document.map(Into::into))].into(),
         ..config_map("shop")
     };
     let definition = |change: fn(&mut super::super::objects::TykOasApiDefinition)| {
@@ -163,7 +161,7 @@ fn definition_false_document_invalid_and_the_route_base_document_invalid() {
             "spec.customDomain: comes from the route",
         ),
         (
-            on_route().with(config(Ok(Arc::new(json!({"openapi": "3.0.3"}))))),
+            on_route().with(config(Ok(json!({"openapi": "3.0.3"})))),
             "x-tyk-api-gateway",
         ),
         (
@@ -278,7 +276,7 @@ fn a_gateways_definition_applies_to_routes_without_their_own() {
 fn a_definition_that_collides_with_its_route_is_an_attachment_conflict() {
     // given a definition with an operation that has the name of the route's own
     let colliding = ConfigMap {
-        documents: [("api.json".to_owned(), Ok(Arc::new(colliding())))].into(),
+        documents: [("api.json".to_owned(), Ok(colliding().into()))].into(),
         ..config_map("shop")
     };
     let mut world = on_route().with(colliding);

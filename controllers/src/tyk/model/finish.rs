@@ -15,6 +15,9 @@ use super::{
     text,
 };
 
+/// How many dropped rules are listed: as many as a route has.
+const RULES: usize = 16;
+
 /// Listeners that a route counts for: Gateway and index.
 pub(super) type Counted = Vec<(Key, usize)>;
 
@@ -45,8 +48,10 @@ pub(super) fn finish(draft: Draft, claims: &Claims) -> (RouteVerdict, Counted) {
     for parent in &draft.parents {
         let lost = lost.get(&parent.gateway).map_or(&[][..], Vec::as_slice);
         let said = judge(parent, draft.gateways.get(&parent.gateway), lost);
-        if said.disposition == Disposition::Serve {
+        if said.disposition == Disposition::Serve && !draft.deleting {
             counted.extend(parent.listeners.iter().map(|l| (parent.gateway.clone(), *l)));
+        }
+        if said.disposition == Disposition::Serve {
             hosts.entry(&parent.gateway).or_default().extend(&parent.hosts);
         }
         if said.disposition == Disposition::Keep {
@@ -161,9 +166,13 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
         }
     }
     let others = |plan: &ApiPlan, winner: &Claimant| {
+        let why = if winner.deleting {
+            "which is being deleted; it is served here once the APIs of that route are gone"
+        } else {
+            "which comes first (the oldest, then by name); take another host or path"
+        };
         format!(
-            "spec.rules[{}]: {}, path {} is served by HTTPRoute {} on Gateway {}, which comes first (the oldest, then by \
-             name); take another host or path",
+            "spec.rules[{}]: {}, path {} is served by HTTPRoute {} on Gateway {}, {why}",
             rule(plan),
             text::host(plan.host.as_deref()),
             plan.path,
@@ -205,7 +214,8 @@ fn judge(parent: &DraftParent, gateway: Option<&DraftGateway>, lost: &[Option<&C
     );
     dropped.sort();
     let partially = (!dropped.is_empty()).then(|| {
-        let message = text::list(
+        let message = text::list_of(
+            RULES,
             dropped
                 .into_iter()
                 .map(|(rule, why)| format!("Dropped Rule {rule}: {why}")),

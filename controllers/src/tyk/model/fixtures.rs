@@ -1,7 +1,5 @@
 //! Objects for the tests of the model: a small world that works, and what it takes to change it.
 
-use std::sync::Arc;
-
 use reconcile_kit::Condition;
 use serde_json::json;
 
@@ -54,6 +52,7 @@ pub(super) fn class() -> GatewayClass {
         },
         controller_name: CONTROLLER_NAME.into(),
         parameters: Some(context_ref(Some("infra"), "class")),
+        gateway_namespaces: None,
     }
 }
 
@@ -184,6 +183,7 @@ pub(super) fn tls_secret(namespace: &str, name: &str, leaf: &str) -> Secret {
         tls: Some(Ok(Certificate {
             leaf: Fingerprint(leaf.into()),
             bundle: Fingerprint(format!("{leaf}-bundle")),
+            names: Default::default(),
         })),
         ..Secret::default()
     }
@@ -320,7 +320,7 @@ pub(super) fn config_map(namespace: &str) -> ConfigMap {
     });
     ConfigMap {
         key: key(namespace, "docs"),
-        documents: [("api.json".to_owned(), Ok(Arc::new(document)))].into(),
+        documents: [("api.json".to_owned(), Ok(document.into()))].into(),
     }
 }
 

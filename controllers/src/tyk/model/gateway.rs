@@ -6,7 +6,9 @@ use reconcile_kit::Condition;
 
 use super::{
     super::{
-        objects::{Gateway, Key, Service, core::IngressAddress, text::is_object_name},
+        objects::{
+            Gateway, Key, Service, class::GATEWAY_NAMESPACES, core::IngressAddress, text::is_object_name,
+        },
         verdict::{Connection, GatewayVerdict, Mode, Notice},
     },
     claims,
@@ -56,7 +58,20 @@ pub(super) fn gateway(
         )
     });
     // Why the whole Gateway is refused: reason of Accepted, and the message.
-    let refused = if let Err(Unusable::Unreadable(why)) = &class.connection {
+    let closed = class
+        .namespaces
+        .as_ref()
+        .is_some_and(|allowed| !allowed.contains(&key.namespace));
+    let refused = if closed {
+        Some((
+            "Invalid",
+            format!(
+                "GatewayClass {} allows no Gateways of namespace {}: the namespaces that it allows are in its annotation \
+                 {GATEWAY_NAMESPACES}",
+                gateway.class, key.namespace
+            ),
+        ))
+    } else if let Err(Unusable::Unreadable(why)) = &class.connection {
         Some(("Invalid", format!("GatewayClass {}: {why}", gateway.class)))
     } else if let Some(Err(why)) = &own {
         Some(("InvalidParameters", why.clone()))
@@ -98,6 +113,7 @@ pub(super) fn gateway(
     );
     let notices = notices(class, plane.as_ref());
     let connection = match (&class.connection, refused) {
+        (_, Some((_, why))) if closed => Err(Unusable::Unreadable(why)),
         (Err(why), _) => Err(match why {
             Unusable::Unreadable(why) => {
                 Unusable::Unreadable(format!("GatewayClass {}: {why}", gateway.class))

@@ -67,6 +67,16 @@ pub(super) struct Graph {
     ids: HashMap<Arc<Cell>, u32>,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Secrets and ConfigMaps among the cells with readers: asked for at each event, and few among many cells.
+    contents: BTreeSet<(Kind, Key)>,
+}
+
+/// The object that a cell is, if it is one whose content is read on demand.
+fn content(cell: &Cell) -> Option<(Kind, Key)> {
+    match cell.what {
+        What::Object(kind @ (Kind::Secret | Kind::ConfigMap)) => Some((kind, cell.key.clone())),
+        _ => None,
+    }
 }
 
 fn index(id: u32) -> usize {
@@ -125,6 +135,9 @@ impl Graph {
             if old.binary_search(id).is_err()
                 && let Some(slot) = self.slots.get_mut(index(*id))
             {
+                if slot.readers.is_empty() {
+                    self.contents.extend(slot.cell.as_deref().and_then(content));
+                }
                 slot.readers.insert(reader);
             }
         }
@@ -132,6 +145,11 @@ impl Graph {
             if new.binary_search(id).is_err() {
                 if let Some(slot) = self.slots.get_mut(index(*id)) {
                     slot.readers.remove(&reader);
+                    if slot.readers.is_empty()
+                        && let Some(content) = slot.cell.as_deref().and_then(content)
+                    {
+                        self.contents.remove(&content);
+                    }
                 }
                 self.release(*id);
             }
@@ -157,6 +175,11 @@ impl Graph {
             .filter_map(|slot| slot.cell.as_deref())
     }
 
+    /// Returns the Secrets and ConfigMaps that have readers.
+    pub(super) fn contents(&self) -> &BTreeSet<(Kind, Key)> {
+        &self.contents
+    }
+
     /// How many cells are held.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
@@ -170,6 +193,26 @@ mod tests {
 
     fn cell(what: What, name: &str) -> Cell {
         Cell::new(what, &Key::new("ns", name))
+    }
+
+    #[test]
+    fn contents_are_the_secrets_and_config_maps_with_readers() {
+        let mut graph = Graph::default();
+        let (one, two) = (cell(What::Route, "one"), cell(What::Route, "two"));
+        let (secret, config) = (
+            cell(What::Object(Kind::Secret), "s"),
+            cell(What::Object(Kind::ConfigMap), "c"),
+        );
+        graph.record(
+            one.clone(),
+            vec![secret.clone(), cell(What::Object(Kind::Service), "x")],
+        );
+        graph.record(two.clone(), vec![secret.clone(), config]);
+        assert_eq!(graph.contents().len(), 2);
+        graph.record(two, vec![]);
+        assert_eq!(*graph.contents(), [(Kind::Secret, secret.key)].into());
+        graph.record(one, vec![]);
+        assert!(graph.contents().is_empty());
     }
 
     #[test]

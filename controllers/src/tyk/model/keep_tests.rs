@@ -194,7 +194,7 @@ fn a_prefix_with_dollar_digit_does_not_go_with_a_replaced_full_path() {
         assert_eq!(said(conditions, "Accepted"), "True Accepted");
         let words = message(conditions, "PartiallyInvalid");
         assert!(
-            words.starts_with("Dropped Rule 1: spec.rules[1].filters: urlRewrite.path: /v$1 holds"),
+            words.starts_with("Dropped Rule 1: spec.rules[1].filters[0].urlRewrite.path: /v$1 holds"),
             "{words}"
         );
         let [api] = world.route("r").apis.as_slice() else {

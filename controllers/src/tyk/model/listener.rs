@@ -197,6 +197,44 @@ fn certificate(view: &View<'_>, gateway: &Key, reference: &CertificateRef) -> Re
     }
 }
 
+/// What is to be known of the names in a listener's certificates: Tyk chooses a certificate by them alone.
+fn about_names(listener: &Listener, gateway: &Gateway, certificates: &[CertificateUse]) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(host) = listener.hostname.as_deref()
+        && !certificates.is_empty()
+        && !certificates.iter().any(|used| used.certificate.is_for(host))
+    {
+        said.push(format!(
+            "no certificate is for {host}: Tyk answers it with another one; name a Secret whose certificate has the hostname"
+        ));
+    }
+    let known = |name: &str| {
+        let mut listeners = gateway.listeners.iter().filter(|listener| counts(listener));
+        listeners.any(|listener| {
+            let of = |host: &str| host::intersect(host, name).is_some();
+            listener.hostname.as_deref().is_none_or(of)
+        })
+    };
+    for used in certificates {
+        let foreign: Vec<String> = used
+            .certificate
+            .names
+            .iter()
+            .filter(|name| !known(name))
+            .cloned()
+            .collect();
+        if !foreign.is_empty() {
+            said.push(format!(
+                "the certificate of Secret {} is also for {}, which no listener of this Gateway has: Tyk uses it for every \
+                 API of these names; take them out of the certificate unless they are meant",
+                used.secret,
+                text::list(foreign)
+            ));
+        }
+    }
+    said
+}
+
 /// The kinds that may attach, and what is wrong with the list of kinds.
 fn kinds(listener: &Listener) -> (Vec<(&'static str, &'static str)>, Option<Fault>) {
     if protocol_fault(listener).is_some() {
@@ -304,12 +342,13 @@ fn one(
     let unresolved = bad_certificates.or(wrong_kinds);
     let clean = refused.is_none() && unresolved.is_none();
 
+    let names = text::list(about_names(listener, gateway, &certificates));
     let accepted = match &refused {
         None => Condition::new("Accepted", true, "Accepted", ""),
         Some((reason, message)) => Condition::new("Accepted", false, reason, message.clone()),
     };
     let resolved = match unresolved {
-        None => Condition::new("ResolvedRefs", true, "ResolvedRefs", ""),
+        None => Condition::new("ResolvedRefs", true, "ResolvedRefs", names),
         Some((reason, message)) => Condition::new("ResolvedRefs", false, reason, message),
     };
     let programmed = match (unusable, &conflict, &broken) {

@@ -14,7 +14,7 @@ use std::{
 use super::{
     Settings,
     objects::{Event, GatewayClass, Key, Kind, TYK_GROUP, class::ParametersRef},
-    verdict::{Changes, ClassVerdict, DefinitionVerdict, GatewayVerdict, RouteVerdict},
+    verdict::{Changes, ClassVerdict, DefinitionVerdict, GatewayVerdict, Notice, RouteVerdict},
 };
 
 mod backend;
@@ -27,6 +27,7 @@ mod grants;
 mod graph;
 mod host;
 mod listener;
+mod neighbours;
 mod route;
 mod rules;
 mod selector;
@@ -53,6 +54,10 @@ mod keep_tests;
 mod random;
 #[cfg(test)]
 mod route_tests;
+#[cfg(test)]
+mod size_tests;
+#[cfg(test)]
+mod tenancy_tests;
 
 pub use class::connection_of;
 pub use definition::unavailable;
@@ -76,7 +81,30 @@ struct ClassAnswer {
 struct GatewayAnswer {
     verdict: GatewayVerdict,
     facts: Arc<GatewayFacts>,
+    /// Message of Accepted without what neighbours add.
+    accepted: String,
 }
+
+impl GatewayAnswer {
+    /// Sets or clears the notice that hosts are shared with other Gateways.
+    fn set_shared(&mut self, message: Option<&String>) {
+        self.verdict.notices.retain(|notice| notice.reason != SHARED_HOST);
+        self.verdict.notices.extend(message.map(|message| Notice {
+            warning: true,
+            reason: SHARED_HOST,
+            message: message.clone(),
+        }));
+        let mut conditions = self.verdict.conditions.iter_mut();
+        if let Some(accepted) = conditions.find(|condition| condition.type_ == "Accepted") {
+            let said = [Some(&self.accepted).filter(|said| !said.is_empty()), message];
+            let said: Vec<&str> = said.into_iter().flatten().map(String::as_str).collect();
+            accepted.message = said.join("; ");
+        }
+    }
+}
+
+/// Reason of the notice that Gateways share hosts.
+const SHARED_HOST: &str = "SharedHost";
 
 #[derive(Debug)]
 struct RouteAnswer {
@@ -103,6 +131,8 @@ struct Dirty {
     attached: BTreeSet<(Target, Key)>,
     routes: BTreeSet<Key>,
     definitions: BTreeSet<Key>,
+    /// Tyks whose Gateways are others, or have other listeners.
+    sites: BTreeSet<Arc<str>>,
 }
 
 impl Dirty {
@@ -152,6 +182,10 @@ pub struct Model {
     graph: Graph,
     answers: Answers,
     claims: Claims,
+    /// Gateways by the Tyk that they lead to.
+    sites: BTreeMap<Arc<str>, BTreeSet<Key>>,
+    /// Messages for Gateways that share hosts with other Gateways.
+    shared: BTreeMap<Key, String>,
     /// Routes that count for a listener: Gateway → by index.
     counts: BTreeMap<Key, BTreeMap<usize, u32>>,
     /// Gateways through which a route cannot be served just now: it does not count for their listeners.
@@ -167,6 +201,8 @@ impl Model {
             graph: Graph::default(),
             answers: Answers::default(),
             claims: Claims::default(),
+            sites: BTreeMap::new(),
+            shared: BTreeMap::new(),
             counts: BTreeMap::new(),
             failing: BTreeMap::new(),
         }
@@ -354,11 +390,7 @@ impl Model {
 
     /// Secrets and ConfigMaps that answers looked for, there or not.
     pub fn named(&self) -> BTreeSet<(Kind, Key)> {
-        let named = |cell: &Cell| match cell.what {
-            What::Object(kind @ (Kind::Secret | Kind::ConfigMap)) => Some((kind, cell.key.clone())),
-            _ => None,
-        };
-        self.graph.read().filter_map(named).collect()
+        self.graph.contents().clone()
     }
 
     /// Whose answer may be another once more is known of this object.
@@ -420,6 +452,9 @@ impl Model {
         let mut before: BTreeMap<Key, Option<GatewayVerdict>> = BTreeMap::new();
         for key in std::mem::take(&mut dirty.gateways) {
             self.gateway_again(&key, &mut dirty, &mut before);
+        }
+        for site in std::mem::take(&mut dirty.sites) {
+            self.neighbours_again(&site, &mut before);
         }
         for at in std::mem::take(&mut dirty.attached) {
             self.attached_again(at, &mut dirty);
@@ -493,8 +528,29 @@ impl Model {
         let cell = Cell::new(What::Gateway, key);
         let old = self.answers.gateways.get(key);
         before.insert(key.clone(), old.map(|old| old.verdict.clone()));
+        let (had, has) = (
+            old.and_then(|old| old.facts.site.clone()),
+            new.as_ref().and_then(|(_, facts)| facts.site.clone()),
+        );
         if old.map(|old| &*old.facts) != new.as_ref().map(|(_, facts)| facts) {
             dirty.touch(&self.graph, &cell);
+            dirty.sites.extend([&had, &has].into_iter().flatten().cloned());
+        }
+        if had != has {
+            if let Some(had) = had
+                && let Some(gateways) = self.sites.get_mut(&had)
+            {
+                gateways.remove(key);
+                if gateways.is_empty() {
+                    self.sites.remove(&had);
+                }
+            }
+            if let Some(has) = &has {
+                self.sites.entry(Arc::clone(has)).or_default().insert(key.clone());
+            }
+        }
+        if has.is_none() {
+            self.shared.remove(key);
         }
         match new {
             Some((mut verdict, facts)) => {
@@ -505,16 +561,48 @@ impl Model {
                         .copied()
                         .unwrap_or_default();
                 }
-                let facts = Arc::new(facts);
-                self.answers
-                    .gateways
-                    .insert(key.clone(), GatewayAnswer { verdict, facts });
+                let accepted = verdict
+                    .conditions
+                    .iter()
+                    .find(|condition| condition.type_ == "Accepted");
+                let accepted = accepted.map(|condition| condition.message.clone());
+                let mut answer = GatewayAnswer {
+                    verdict,
+                    facts: Arc::new(facts),
+                    accepted: accepted.unwrap_or_default(),
+                };
+                answer.set_shared(self.shared.get(key));
+                self.answers.gateways.insert(key.clone(), answer);
             }
             None => {
                 self.answers.gateways.remove(key);
             }
         }
         self.graph.record(cell, reads);
+    }
+
+    /// Looks again at which Gateways of a Tyk share hosts.
+    fn neighbours_again(&mut self, site: &Arc<str>, before: &mut BTreeMap<Key, Option<GatewayVerdict>>) {
+        let keys = self.sites.get(site).cloned().unwrap_or_default();
+        let facts = keys.iter().filter_map(|key| self.answers.gateways.get(key));
+        let facts: Vec<Arc<GatewayFacts>> = facts.map(|answer| Arc::clone(&answer.facts)).collect();
+        let mut shared = neighbours::shared(&facts.iter().map(|facts| &**facts).collect::<Vec<_>>());
+        for key in keys {
+            let new = shared.remove(&key);
+            if self.shared.get(&key) == new.as_ref() {
+                continue;
+            }
+            if let Some(answer) = self.answers.gateways.get_mut(&key) {
+                before
+                    .entry(key.clone())
+                    .or_insert_with(|| Some(answer.verdict.clone()));
+                answer.set_shared(new.as_ref());
+            }
+            match new {
+                Some(new) => self.shared.insert(key, new),
+                None => self.shared.remove(&key),
+            };
+        }
     }
 
     fn attached_again(&mut self, at: (Target, Key), dirty: &mut Dirty) {

@@ -1,7 +1,7 @@
 //! Random small worlds from a seed: few names, so that objects meet; mostly right, so that more than the first error
 //! is reached.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use super::{
     super::{
@@ -196,7 +196,7 @@ fn object(r: &mut Random, kind: Kind, namespace: &str, name: &str) -> Object {
                     o.documents.insert("api.json".into(), Err("is not JSON".into()));
                 }
                 1 => {
-                    o.documents.insert("api.json".into(), Ok(Arc::new(colliding())));
+                    o.documents.insert("api.json".into(), Ok(colliding().into()));
                 }
                 _ => {}
             }

@@ -18,7 +18,7 @@ use super::{
     backend::{self, Resolved},
     claims::{Claim, Claimant, Place},
     class::Unusable,
-    definition::Fault,
+    definition::{Attached, Fault},
     gateway::GatewayFacts,
     graph, host,
     listener::ListenerFacts,
@@ -31,6 +31,10 @@ use super::{
 /// The most APIs that a route may make: 16 hostnames on one Gateway with a path in each of 16 rules. All their ids
 /// must be remembered on the route, and a change of one backend is a change of all of them.
 pub(super) const MOST_APIS: usize = 256;
+
+/// The most bytes that the documents of a route may have together, as estimated without making them. All of them are held
+/// while they wait to be written, and Tyk parses all of them at each reload.
+pub(super) const MOST_BYTES: usize = 2 * 1024 * 1024;
 
 /// Why a parent is not accepted.
 #[derive(Clone, Debug)]
@@ -146,8 +150,8 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
     let resolved = backend::resolve_all(view, route);
     let attachment = view.attached(graph::Target::Route, own);
     // The rules by Gateway, and how many APIs they come to: before any is made.
-    let mut amount = 0_usize;
-    let mut wanted: Vec<(Key, &Arc<GatewayFacts>, Rules<'_>)> = Vec::new();
+    let mut amount = Amount::default();
+    let mut wanted: Vec<(Key, &Arc<GatewayFacts>, Rules<'_>, Base)> = Vec::new();
     for (key, facts) in facts {
         let of = || {
             parents
@@ -164,10 +168,17 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
             .filter_map(|i| facts.listeners.get(*i))
             .map(|l| (l.secure, l.port))
             .collect();
-        let rules = rules::group(route, &entrances);
         let reach: BTreeSet<&Option<String>> = of().flat_map(|p| &p.reach).collect();
-        amount = amount.saturating_add(reach.len().saturating_mul(rules.groups.len()));
-        wanted.push((key, facts, rules));
+        let back = |destination: rules::Destination<'_>| returns(facts, &reach, destination);
+        let rules = rules::group(route, &entrances, &back);
+        let base = base(attachment.or_else(|| view.attached(graph::Target::Gateway, &key)));
+        amount.add(
+            reach.len(),
+            &rules,
+            &resolved,
+            base.as_ref().ok().and_then(Option::as_ref),
+        );
+        wanted.push((key, facts, rules, base));
     }
     let serving = Serving {
         view,
@@ -178,20 +189,7 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
     };
     let mut gateways = BTreeMap::new();
     let mut notices = BTreeSet::new();
-    for (key, facts, rules) in wanted {
-        let attached = attachment.or_else(|| view.attached(graph::Target::Gateway, &key));
-        let base = match attached.map(|attached| (&attached.definition, &attached.document)) {
-            None => Ok(None),
-            Some((_, Ok(document))) => Ok(Some(Arc::clone(document))),
-            Some((definition, Err(fault))) => {
-                let (reason, why) = match fault {
-                    Fault::Unresolved(why) => ("BaseDocumentUnresolved", why),
-                    Fault::Invalid(why) => ("BaseDocumentInvalid", why),
-                };
-                let message = format!("TykOasApiDefinition {definition}: {why}");
-                Err(Refusal::new(reason, Disposition::Keep, message))
-            }
-        };
+    for (key, facts, rules, base) in wanted {
         let draft = serving.serve(facts, rules, base);
         for (plan, _) in &draft.plans {
             reserved(&plan.path, &mut notices);
@@ -219,6 +217,110 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
                 .iter()
                 .any(|finalizer| *finalizer == names::finalizer(&view.settings.controller_name)),
     })
+}
+
+/// Whether a redirect leads to a host that the route has on the Gateway, through a listener that takes it: of any route,
+/// since listeners do not isolate.
+fn returns(
+    gateway: &GatewayFacts,
+    reach: &BTreeSet<&Option<String>>,
+    (secure, port, name): rules::Destination<'_>,
+) -> bool {
+    let covers = |host: Option<&str>| host.is_none_or(|host| host::intersect(host, name) == Some(name));
+    let mut listeners = gateway.listeners.iter();
+    reach.iter().any(|host| covers(host.as_deref()))
+        && listeners.any(|listener| {
+            (listener.secure, listener.port) == (secure, port)
+                && !listener.nameless
+                && covers(listener.hostname.as_deref())
+        })
+}
+
+/// The attached document that the APIs of a Gateway are made from (`None` without one), or why it cannot be used.
+type Base = Result<Option<Arc<BaseDocument>>, Refusal>;
+
+fn base(attached: Option<&Arc<Attached>>) -> Base {
+    let Some(attached) = attached else {
+        return Ok(None);
+    };
+    attached.document.clone().map(Some).map_err(|fault| {
+        let (reason, why) = match fault {
+            Fault::Unresolved(why) => ("BaseDocumentUnresolved", why),
+            Fault::Invalid(why) => ("BaseDocumentInvalid", why),
+        };
+        let message = format!("TykOasApiDefinition {}: {why}", attached.definition);
+        Refusal::new(reason, Disposition::Keep, message)
+    })
+}
+
+/// What a route comes to on all its Gateways.
+#[derive(Debug, Default)]
+struct Amount {
+    apis: usize,
+    /// Of all documents together, estimated.
+    bytes: usize,
+    /// The largest attached document, and whose it is.
+    base: Option<(usize, Key)>,
+}
+
+impl Amount {
+    /// Adds the APIs of one Gateway. `hosts`: the number of hosts that the route has through it.
+    fn add(
+        &mut self,
+        hosts: usize,
+        rules: &Rules<'_>,
+        resolved: &[Vec<Resolved>],
+        base: Option<&Arc<BaseDocument>>,
+    ) {
+        let attached = base.map_or(0, |base| base.document.bytes());
+        for (path, group) in &rules.groups {
+            let targets = group.backends.and_then(|rule| resolved.get(rule));
+            let document = attached
+                .saturating_add(group.bytes(path))
+                .saturating_add(targets.map_or(0, |targets| bytes_of_targets(path, group, targets)));
+            self.bytes = self.bytes.saturating_add(document.saturating_mul(hosts));
+        }
+        self.apis = self.apis.saturating_add(hosts.saturating_mul(rules.groups.len()));
+        if let Some(base) = base
+            && self.base.as_ref().is_none_or(|(bytes, _)| *bytes < attached)
+        {
+            self.base = Some((attached, base.definition.clone()));
+        }
+    }
+
+    /// Why it is too much.
+    fn excess(&self) -> Option<String> {
+        let Self { apis, bytes, base } = self;
+        if *apis > MOST_APIS {
+            return Some(format!(
+                "spec: comes to {apis} APIs, one for each Gateway, hostname and path; {MOST_APIS} are the most: split the \
+                 route, or name fewer parents, hostnames or paths"
+            ));
+        }
+        if *bytes <= MOST_BYTES {
+            return None;
+        }
+        let attached = base.as_ref().map_or_else(String::new, |(bytes, definition)| {
+            format!(", each with the {bytes} bytes of TykOasApiDefinition {definition}")
+        });
+        let smaller = base.as_ref().map_or("", |_| ", or attach a smaller document");
+        Some(format!(
+            "spec: comes to about {bytes} bytes of documents in Tyk, {MOST_BYTES} are the most: {}{attached}; split the \
+             route, name fewer parents, hostnames, paths or headers{smaller}",
+            text::count(*apis, "API")
+        ))
+    }
+}
+
+/// About how many bytes the targets of a path take in its document.
+fn bytes_of_targets(path: &str, group: &rules::Group<'_>, backends: &[Resolved]) -> usize {
+    /// Braces, keys and the weight.
+    const FRAME: usize = 40;
+    let path = group.prefix.as_deref().unwrap_or(path).len();
+    let targets = backends.iter().flatten().flatten();
+    targets
+        .map(|authority| authority.as_ref().map_or(0, String::len) + path + FRAME)
+        .sum()
 }
 
 /// What one parentRef attaches to.
@@ -357,8 +459,8 @@ struct Serving<'a> {
     route: &'a HttpRoute,
     parents: &'a [DraftParent],
     resolved: &'a [Vec<Resolved>],
-    /// How many APIs it comes to on all of them.
-    amount: usize,
+    /// What it comes to on all of them.
+    amount: Amount,
 }
 
 impl Serving<'_> {
@@ -382,22 +484,11 @@ impl Serving<'_> {
                 text::list(rules.dropped.iter().map(|(_, why)| why.clone()))
             });
         }
-        (self.amount > MOST_APIS).then(|| {
-            format!(
-                "spec: comes to {} APIs, one for each Gateway, hostname and path; {MOST_APIS} are the most: split the \
-                 route, or name fewer parents, hostnames or paths",
-                self.amount
-            )
-        })
+        self.amount.excess()
     }
 
     /// What a route becomes on one Gateway.
-    fn serve(
-        &self,
-        gateway: &GatewayFacts,
-        rules: Rules<'_>,
-        base: Result<Option<Arc<BaseDocument>>, Refusal>,
-    ) -> DraftGateway {
+    fn serve(&self, gateway: &GatewayFacts, rules: Rules<'_>, base: Base) -> DraftGateway {
         let route = self.route;
         let mut draft = DraftGateway::default();
         if let Some(why) = self.unsupported(&rules) {
@@ -444,6 +535,7 @@ impl Serving<'_> {
                     gateway: gateway.key.clone(),
                     open_source: connection.mode == Mode::OpenSource,
                     tags: Arc::clone(&gateway.tags),
+                    deleting: route.meta.deleting,
                 };
                 (*index, Arc::new(claimant))
             })
@@ -516,7 +608,8 @@ impl Serving<'_> {
     }
 }
 
-/// Certificates by host: those of every HTTPS listener that yields it.
+/// Certificates by host: those of every HTTPS listener that yields it, as far as they are for the host. Tyk would serve any
+/// other for the names in it alone.
 fn certificates<'a>(
     route: &HttpRoute,
     listeners: impl Iterator<Item = &'a ListenerFacts>,
@@ -524,7 +617,12 @@ fn certificates<'a>(
     let mut found: BTreeMap<String, BTreeSet<&CertificateUse>> = BTreeMap::new();
     for listener in listeners.filter(|l| !l.certificates.is_empty()) {
         for host in listener.effective(&route.hostnames).into_iter().flatten() {
-            found.entry(host).or_default().extend(&listener.certificates);
+            let fitting = listener
+                .certificates
+                .iter()
+                .filter(|used| used.certificate.is_for(&host));
+            let fitting: Vec<&CertificateUse> = fitting.collect();
+            found.entry(host).or_default().extend(fitting);
         }
     }
     found

@@ -300,13 +300,13 @@ fn redirect_scheme_and_port_are_set_or_the_same_on_every_listener_that_admits_th
             &["web", "tls"],
             None,
             Some(80),
-            Err("spec.rules[0].filters: requestRedirect.scheme"),
+            Err("spec.rules[0].filters[0].requestRedirect.scheme"),
         ),
         (
             &["web", "alt"],
             None,
             None,
-            Err("spec.rules[0].filters: requestRedirect.port"),
+            Err("spec.rules[0].filters[0].requestRedirect.port"),
         ),
     ] {
         let world = listeners(names).with(redirecting(scheme, port));
@@ -850,10 +850,10 @@ fn reasons_come_in_their_order() {
     object.parents = vec![other.clone(), section(parent("infra", "edge"), "absent")];
     let mut older = route("older", &["a.example.com"]);
     older.meta.created = 1;
-    let documents = |document: Result<_, &str>| ConfigMap {
+    let documents = |document: Result<serde_json::Value, &str>| ConfigMap {
         documents: [(
             "api.json".to_owned(),
-            document.map(std::sync::Arc::new).map_err(str::to_owned),
+            document.map(Into::into).map_err(str::to_owned),
         )]
         .into(),
         ..config_map("shop")

@@ -1,12 +1,15 @@
 //! Rules of one route, put together by path: one API holds one upstream and one operation per method. A rule that does
 //! not go with an earlier one of its path is dropped whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::super::{
     objects::{
         HttpRoute,
-        route::{BackendRef, Filters, Match, Method, PathRewrite, Redirect, Rule},
+        route::{BackendRef, Filters, HeaderEdit, Match, Method, PathRewrite, Redirect, Rule},
     },
     translate,
     verdict::{OperationPlan, StaticRedirect},
@@ -27,6 +30,70 @@ pub(super) struct Group<'a> {
     prefixed_by: Option<usize>,
 }
 
+impl Group<'_> {
+    /// About how many bytes the document of the path has, without targets and what is attached: not less than half of it,
+    /// and seldom more than twice.
+    pub(super) fn bytes(&self, path: &str) -> usize {
+        /// What every document has, the owner's mark with it.
+        const FRAME: usize = 1_500;
+        /// What every operation has.
+        const OPERATION: usize = 120;
+        /// Pattern and target of a rewrite, without the texts of the route.
+        const REWRITE: usize = 600;
+        /// A fixed answer, without its location.
+        const ANSWER: usize = 180;
+        /// A character of a path in a pattern, as itself or percent-encoded.
+        const ENCODED: usize = 10;
+        let mut operations = self.operations.values();
+        let rewritten = operations.any(|operation| operation.full_path.is_some());
+        let operation = |operation: &OperationPlan| {
+            let rewrite = match (rewritten, &operation.full_path, &self.prefix) {
+                (true, None, Some(prefix)) => REWRITE + path.len() * (ENCODED + 1) + prefix.len(),
+                (true, ..) => REWRITE + path.len(),
+                (false, ..) => 0,
+            };
+            let full = operation.full_path.as_ref().map_or(0, String::len);
+            let redirect = operation
+                .redirect
+                .as_ref()
+                .map_or(0, |redirect| ANSWER + redirect.location.len());
+            OPERATION + rewrite + full + redirect
+        };
+        let operations: usize = self.operations.values().map(operation).sum();
+        let edits = edits(
+            self.operations
+                .values()
+                .map(|operation| &operation.request_headers),
+        ) + edits(
+            self.operations
+                .values()
+                .map(|operation| &operation.response_headers),
+        );
+        FRAME + path.len() * 2 + operations + edits
+    }
+}
+
+/// Header changes stand in a document once if all methods share them.
+fn edits<'a>(edits: impl Iterator<Item = &'a Arc<HeaderEdit>> + Clone) -> usize {
+    let mut others = edits.clone();
+    let first = others.next();
+    if first.is_some_and(|first| others.all(|edit| Arc::ptr_eq(first, edit) || first == edit)) {
+        return first.map_or(0, |edit| bytes(edit));
+    }
+    edits.map(|edit| bytes(edit)).sum()
+}
+
+fn bytes(edit: &HeaderEdit) -> usize {
+    /// Braces, keys and quotes of one header.
+    const FRAME: usize = 24;
+    let set = edit
+        .set
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + FRAME);
+    let removed = edit.remove.iter().map(|name| name.len() + FRAME);
+    set.chain(removed).sum()
+}
+
 /// Rules by path, and what was dropped.
 #[derive(Debug, Default)]
 pub(super) struct Rules<'a> {
@@ -38,8 +105,16 @@ pub(super) struct Rules<'a> {
 /// Scheme (is it HTTPS?) and port of the listeners that admit the route.
 pub(super) type Entrances = BTreeSet<(bool, u16)>;
 
-/// Groups the rules of a route for listeners.
-pub(super) fn group<'a>(route: &'a HttpRoute, entrances: &Entrances) -> Rules<'a> {
+/// Where a redirect leads: is it HTTPS, the port, the host.
+pub(super) type Destination<'a> = (bool, u16, &'a str);
+
+/// Groups the rules of a route for listeners. `back`: whether what leads there comes to the APIs of the route again, if the
+/// path is theirs.
+pub(super) fn group<'a>(
+    route: &'a HttpRoute,
+    entrances: &Entrances,
+    back: &dyn Fn(Destination<'_>) -> bool,
+) -> Rules<'a> {
     let namespace = route.meta.key.namespace.as_str();
     let mut all = Rules::default();
     for (index, rule) in route.rules.iter().enumerate() {
@@ -48,7 +123,7 @@ pub(super) fn group<'a>(route: &'a HttpRoute, entrances: &Entrances) -> Rules<'a
             all.dropped.push((index, why));
             continue;
         }
-        match admit(&all.groups, route, namespace, rule, entrances) {
+        match admit(&all.groups, route, namespace, rule, entrances, back) {
             Ok(operation) => add(&mut all.groups, index, rule, &operation),
             Err(why) => all.dropped.push((index, format!("spec.rules[{index}].{why}"))),
         }
@@ -63,12 +138,23 @@ fn admit(
     namespace: &str,
     rule: &Rule,
     entrances: &Entrances,
+    back: &dyn Fn(Destination<'_>) -> bool,
 ) -> Result<OperationPlan, String> {
     if rule.matches.is_empty() {
         return Err("matches: none".to_owned());
     }
     let redirect = match &rule.filters.redirect {
-        Some(redirect) => Some(location(redirect, entrances)?),
+        Some(redirect) => Some(location(
+            redirect,
+            rule.filter_at.redirect,
+            entrances,
+            &|destination| {
+                // The longest listen path gets a request: a path of its own is in no other's way.
+                let path = redirect.path.trim_end_matches('/');
+                let own = |matched: &Match| matched.path.trim_end_matches('/') == path;
+                rule.matches.iter().any(own) && back(destination)
+            },
+        )?),
         None => None,
     };
     for Match { path, method } in &rule.matches {
@@ -108,8 +194,9 @@ fn admit(
             && group.prefix.as_deref() != prefix
         {
             return Err(format!(
-                "filters: urlRewrite.path.replacePrefixMatch: not the same as in spec.rules[{earlier}], which also \
-                     matches path {path}; it counts for every method of a path"
+                "{}.path.replacePrefixMatch: not the same as in spec.rules[{earlier}], which also matches path {path}; it \
+                 counts for every method of a path",
+                rewrite_of(rule)
             ));
         }
     }
@@ -130,8 +217,8 @@ fn captures(group: &Group<'_>, rule: &Rule, path: &str) -> Result<(), String> {
     }
     if translate::group(path) {
         return Err(format!(
-            "filters: urlRewrite.path.replaceFullPath: path {path} holds `$` followed by a digit, which Tyk would read \
-             as a captured group"
+            "{}.path.replaceFullPath: path {path} holds `$` followed by a digit, which Tyk would read as a captured group",
+            rewrite_of(rule)
         ));
     }
     let replaced = match (&group.prefix, &rule.filters.rewrite) {
@@ -141,10 +228,19 @@ fn captures(group: &Group<'_>, rule: &Rule, path: &str) -> Result<(), String> {
     };
     match replaced.filter(|prefix| translate::group(prefix)) {
         Some(prefix) => Err(format!(
-            "filters: urlRewrite.path: {prefix} holds `$` followed by a digit, which Tyk would read as a captured group \
-             beside the replaceFullPath of another method of path {path}; write one of them without"
+            "{}.path: {prefix} holds `$` followed by a digit, which Tyk would read as a captured group beside the \
+             replaceFullPath of another method of path {path}; write one of them without",
+            rewrite_of(rule)
         )),
         None => Ok(()),
+    }
+}
+
+/// Field path of a rule's URLRewrite; of the filters, if it has none.
+fn rewrite_of(rule: &Rule) -> String {
+    match rule.filters.rewrite {
+        Some(_) => format!("filters[{}].urlRewrite", rule.filter_at.rewrite),
+        None => "filters: urlRewrite".to_owned(),
     }
 }
 
@@ -247,8 +343,14 @@ fn operation(filters: &Filters, redirect: Option<StaticRedirect>) -> OperationPl
     }
 }
 
-/// A redirect with scheme and port from the listeners where they are not written.
-fn location(redirect: &Redirect, entrances: &Entrances) -> Result<StaticRedirect, String> {
+/// A redirect with scheme and port from the listeners where they are not written. `at`: its place among the filters.
+/// `back`: whether what leads there comes to the same rule again.
+fn location(
+    redirect: &Redirect,
+    at: usize,
+    entrances: &Entrances,
+    back: &dyn Fn(Destination<'_>) -> bool,
+) -> Result<StaticRedirect, String> {
     let one = |values: BTreeSet<String>| match values.len() {
         1 => values.into_iter().next(),
         _ => None,
@@ -260,9 +362,11 @@ fn location(redirect: &Redirect, entrances: &Entrances) -> Result<StaticRedirect
             .iter()
             .map(|(secure, _)| name(*secure).to_owned())
             .collect())
-        .ok_or(
-            "filters: requestRedirect.scheme: must be set, because listeners of both schemes admit the route",
-        )?,
+        .ok_or_else(|| {
+            format!(
+                "filters[{at}].requestRedirect.scheme: must be set, because listeners of both schemes admit the route"
+            )
+        })?,
     };
     let well_known = if scheme == "https" { 443 } else { 80 };
     let port = match (redirect.port, &redirect.scheme) {
@@ -273,9 +377,9 @@ fn location(redirect: &Redirect, entrances: &Entrances) -> Result<StaticRedirect
             match ports.len() {
                 1 => ports.first().copied().unwrap_or(well_known),
                 _ => {
-                    return Err("filters: requestRedirect.port: must be set, because listeners of several ports admit \
-                                the route"
-                        .to_owned());
+                    return Err(format!(
+                        "filters[{at}].requestRedirect.port: must be set, because listeners of several ports admit the route"
+                    ));
                 }
             }
         }
@@ -286,13 +390,22 @@ fn location(redirect: &Redirect, entrances: &Entrances) -> Result<StaticRedirect
         status,
         ..
     } = redirect;
+    let returns = back((scheme == "https", port, hostname.as_str()));
     let port = if port == well_known {
         String::new()
     } else {
         format!(":{port}")
     };
+    let location = format!("{scheme}://{hostname}{port}{path}");
+    if returns {
+        return Err(format!(
+            "filters[{at}].requestRedirect: {location} comes back to this rule, since Tyk serves a hostname and path on every \
+             port: an endless loop; redirect to another hostname or path, or leave the redirect from http to https to what \
+             is in front of Tyk, such as the load balancer"
+        ));
+    }
     Ok(StaticRedirect {
-        location: format!("{scheme}://{hostname}{port}{path}"),
+        location,
         status: *status,
     })
 }

@@ -9,8 +9,13 @@ const ITEM: usize = 600;
 
 /// A list for people: the first items, and how many more there are.
 pub(super) fn list<I: IntoIterator<Item = String>>(items: I) -> String {
+    list_of(SHOWN, items)
+}
+
+/// A list of which at most `most` items are spelled out.
+pub(super) fn list_of<I: IntoIterator<Item = String>>(most: usize, items: I) -> String {
     let mut items = items.into_iter();
-    let mut shown: Vec<String> = items.by_ref().take(SHOWN).map(short).collect();
+    let mut shown: Vec<String> = items.by_ref().take(most).map(short).collect();
     let more = items.count();
     if more > 0 {
         shown.push(format!("and {more} more"));

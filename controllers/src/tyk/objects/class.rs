@@ -1,5 +1,7 @@
 //! GatewayClass, as far as decisions need it.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{
@@ -16,7 +18,13 @@ pub struct GatewayClass {
     pub controller_name: String,
     /// spec.parametersRef
     pub parameters: Option<ParametersRef>,
+    /// Namespaces whose Gateways may be of the class, sorted; `None` for all. See [`GATEWAY_NAMESPACES`].
+    pub gateway_namespaces: Option<Vec<String>>,
 }
+
+/// Annotation of a GatewayClass: names of the namespaces whose Gateways may be of the class, with commas or white space
+/// between them. An empty one allows none.
+pub const GATEWAY_NAMESPACES: &str = "routewright.dev/gateway-namespaces";
 
 /// A reference to parameters: of a GatewayClass, or (never with a namespace) of a Gateway's infrastructure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +47,15 @@ impl GatewayClass {
             ..Self::default()
         };
         let ignored = &mut Vec::new();
+        // What is no text allows none: the annotation is there to close.
+        let annotations = value.pointer("/metadata/annotations").and_then(Value::as_object);
+        let allowed = annotations.and_then(|all| all.get(GATEWAY_NAMESPACES));
+        class.gateway_namespaces = allowed.map(|allowed| {
+            let names = allowed.as_str().unwrap_or_default();
+            let names = names.split(|c: char| c == ',' || c.is_whitespace());
+            let names: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
+            names.into_iter().map(str::to_owned).collect()
+        });
         if let Some(spec) = value
             .get("spec")
             .and_then(|spec| Node::of(Place::Root("spec"), spec, ignored))

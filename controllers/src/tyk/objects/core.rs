@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::{
     DecodeError, Fingerprint, Key, Meta, Scope,
     context::ConnectionFields,
-    document, tls,
+    document::{self, Document},
+    tls,
     walk::{Node, Place},
 };
 
@@ -59,7 +60,7 @@ pub struct EndpointSlice {
     pub key: Key,
     /// Label kubernetes.io/service-name.
     pub service: Option<String>,
-    /// Ports by name (empty for unnamed); a port without number is left out.
+    /// Ports of TCP by name (empty for unnamed); a port without number is left out.
     pub ports: Vec<(String, u16)>,
     /// Addresses of endpoints that are ready (`ready` absent counts as ready), in order, the first of each endpoint.
     pub ready: Vec<String>,
@@ -85,15 +86,38 @@ pub struct Certificate {
     pub leaf: Fingerprint,
     /// Digest of chain and key together: changes when anything to upload changes.
     pub bundle: Fingerprint,
+    /// DNS names that the leaf is for, lower-case and sorted: alternative names and the common name, as Tyk reads them.
+    pub names: Arc<[String]>,
+}
+
+impl Certificate {
+    /// Returns whether a gateway may serve the certificate for a hostname, or for some name below a wildcard. One without
+    /// names is served for none, and may stand anywhere.
+    pub fn is_for(&self, host: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|name| certifies(name, host))
+    }
+}
+
+/// A wildcard in a certificate stands for one label; one of Gateway API for one or more.
+fn certifies(name: &str, host: &str) -> bool {
+    if name == host {
+        return true;
+    }
+    match (host.strip_prefix('*'), name.strip_prefix("*.")) {
+        // Some name below the wildcard is certified.
+        (Some(below), _) => name.strip_suffix(below).is_some_and(|front| !front.is_empty()),
+        (None, Some(parent)) => host.split_once('.').is_some_and(|(_, rest)| rest == parent),
+        (None, None) => false,
+    }
 }
 
 /// A ConfigMap; values are decoded where a definition asks for them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMap {
     /// Namespace and name.
     pub key: Key,
     /// Every key whose value is a JSON or YAML document, or why it is none. Values are shared, not copied.
-    pub documents: BTreeMap<String, Result<Arc<Value>, String>>,
+    pub documents: BTreeMap<String, Result<Document, String>>,
 }
 
 /// A Namespace.
@@ -171,6 +195,13 @@ impl EndpointSlice {
             return Ok(Self::default());
         };
         let ports = slice.each("ports", ignored, |port, problems| {
+            // HTTP is reached through no other; one Service may have a port of each protocol under one name.
+            if port
+                .filled("protocol", problems)
+                .is_some_and(|name| name != "TCP")
+            {
+                return None;
+            }
             let name = port.text("name", problems).unwrap_or_default();
             Some((name.to_owned(), port.port("port", problems)?))
         });
@@ -253,7 +284,7 @@ impl ConfigMap {
                 .as_str()
                 .ok_or_else(|| "is no text".to_owned())
                 .and_then(document::parse);
-            map.documents.insert(name.clone(), parsed.map(Arc::new));
+            map.documents.insert(name.clone(), parsed);
         }
         Ok(map)
     }

@@ -1,17 +1,108 @@
 //! Documents of attached definitions, out of the values of a ConfigMap: JSON or YAML, parsed only where it looks like a
 //! Tyk OAS document. Errors give a place and never quote content.
+//!
+//! Every document is bounded in bytes and in depth. As a parsed value it takes up to some thirty times the memory of its
+//! text, and each API of a route is made from it: so the text is what is kept, and it is parsed where an API is made.
+
+use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
 use super::text::token;
 
+/// The most bytes that a document may have as JSON without white space.
+pub const MOST_BYTES: usize = 64 * 1024;
+/// The most bytes of a text that is parsed: white space, comments and the like may be three times the document.
+const MOST_TEXT: usize = 4 * MOST_BYTES;
+/// How deep objects and lists may be nested.
+const MOST_DEPTH: usize = 64;
+
+/// A document as canonical JSON, shared by all that is made from it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Document(Arc<str>);
+
+impl Document {
+    /// Parses the text; null if it is not JSON, which [`From`] rules out.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl From<Value> for Document {
+    fn from(value: Value) -> Self {
+        Self(canonical(&value).into())
+    }
+}
+
+// A document may hold what a definition holds: it is shown nowhere.
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Document({} bytes)", self.bytes())
+    }
+}
+
+/// JSON without white space and with sorted keys, whatever order the map type keeps.
+pub fn canonical(value: &Value) -> String {
+    fn write(value: &Value, out: &mut String) {
+        match value {
+            Value::Object(map) => {
+                let mut keys: Vec<&String> = map.keys().collect();
+                keys.sort();
+                out.push('{');
+                for (n, key) in keys.into_iter().enumerate() {
+                    if n > 0 {
+                        out.push(',');
+                    }
+                    out.push_str(&Value::String(key.clone()).to_string());
+                    out.push(':');
+                    write(map.get(key).unwrap_or(&Value::Null), out);
+                }
+                out.push('}');
+            }
+            Value::Array(list) => {
+                out.push('[');
+                for (n, item) in list.iter().enumerate() {
+                    if n > 0 {
+                        out.push(',');
+                    }
+                    write(item, out);
+                }
+                out.push(']');
+            }
+            plain => out.push_str(&plain.to_string()),
+        }
+    }
+    let mut out = String::new();
+    write(value, &mut out);
+    out
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or_default(),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
 /// The key that makes an OpenAPI document a Tyk OAS document.
 pub const EXTENSION: &str = "x-tyk-api-gateway";
 
 /// The document in a text, or why it is none.
-pub(super) fn parse(text: &str) -> Result<Value, String> {
+pub(super) fn parse(text: &str) -> Result<Document, String> {
     if !text.contains(EXTENSION) {
         return Err(format!("has no {EXTENSION} object"));
+    }
+    if text.len() > MOST_TEXT {
+        return Err(format!(
+            "has {} bytes, {MOST_TEXT} are the most that are read: make the document smaller",
+            text.len()
+        ));
     }
     let value: Value = if text.trim_start().starts_with('{') {
         serde_json::from_str(text).map_err(|error| {
@@ -22,7 +113,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
             )
         })?
     } else {
-        serde_saphyr::from_str(text).map_err(|error| match error.location() {
+        serde_saphyr::from_str_with_options(text, yaml()).map_err(|error| match error.location() {
             Some(place) => format!(
                 "is no valid YAML (line {}, column {})",
                 place.line(),
@@ -39,7 +130,26 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
             "{path} must not hold {token:?}, which Tyk replaces by a value of its own"
         ));
     }
-    Ok(value)
+    if depth(&value) > MOST_DEPTH {
+        return Err(format!("is nested more than {MOST_DEPTH} levels deep"));
+    }
+    let document = Document::from(value);
+    if document.bytes() > MOST_BYTES {
+        return Err(format!(
+            "has {} bytes as JSON without white space, {MOST_BYTES} are the most: leave out what Tyk does not need, such as \
+             examples and descriptions",
+            document.bytes()
+        ));
+    }
+    Ok(document)
+}
+
+/// Bounds what aliases may come to.
+fn yaml() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_events: MOST_TEXT, max_depth: MOST_DEPTH },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_BYTES },
+    }
 }
 
 /// The first substitution token in a document, keys included, and its field path.
@@ -82,13 +192,14 @@ mod tests {
     #[test]
     fn json_and_yaml_give_the_same_document() {
         let yaml = "openapi: 3.0.3\npaths:\n  /a:\n    get:\n      responses:\n        200: {description: ok}\nx-tyk-api-gateway:\n  middleware: {}\n";
-        let value = parse(yaml).unwrap();
+        let document = parse(yaml).unwrap();
+        let value = document.value();
         assert_eq!(
             value["paths"]["/a"]["get"]["responses"]["200"]["description"],
             "ok"
         );
         assert_eq!(value["openapi"], "3.0.3");
-        assert_eq!(parse(&value.to_string()).unwrap(), value);
+        assert_eq!(parse(&value.to_string()).unwrap(), document);
     }
 
     #[test]
@@ -115,6 +226,42 @@ mod tests {
             assert!(said.starts_with(says), "{said}");
             assert!(!said.contains("hunter2") && !said.contains("HOME"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_document_is_bounded_in_bytes_and_depth() {
+        let of = |pad: usize| format!("{{\"x-pad\":\"{}\",\"x-tyk-api-gateway\":{{}}}}", "a".repeat(pad));
+        let frame = of(0).len();
+        assert_eq!(parse(&of(MOST_BYTES - frame)).unwrap().bytes(), MOST_BYTES);
+        let said = parse(&of(MOST_BYTES - frame + 1)).unwrap_err();
+        assert!(
+            said.starts_with("has 65537 bytes as JSON without white space, 65536 are the most"),
+            "{said}"
+        );
+        // White space does not count, up to a limit.
+        let spaced = |pad: usize| format!("{{{}\"x-tyk-api-gateway\":{{}}}}", " ".repeat(pad));
+        assert_eq!(parse(&spaced(MOST_BYTES)).unwrap().bytes(), frame - 11);
+        let said = parse(&spaced(MOST_TEXT)).unwrap_err();
+        assert!(
+            said.ends_with("262144 are the most that are read: make the document smaller"),
+            "{said}"
+        );
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            parse(&format!("{{\"x-tyk-api-gateway\":{{}},\"x\":{open}{close}}}"))
+        };
+        assert!(nested(MOST_DEPTH - 1).is_ok());
+        assert_eq!(
+            nested(MOST_DEPTH).unwrap_err(),
+            "is nested more than 64 levels deep"
+        );
+        assert!(nested(10_000).unwrap_err().starts_with("is no valid JSON"));
+        let deep = format!(
+            "x-tyk-api-gateway: {{}}\nx: {}{}",
+            "[".repeat(10_000),
+            "]".repeat(10_000)
+        );
+        assert!(parse(&deep).unwrap_err().starts_with("is no valid YAML"));
     }
 
     #[test]

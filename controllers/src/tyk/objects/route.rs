@@ -62,11 +62,37 @@ pub struct Rule {
     pub matches: Vec<Match>,
     /// Filters. Not complete when there are problems.
     pub filters: Filters,
+    /// Where the filters stand in the list, for messages.
+    pub filter_at: FilterPlaces,
     /// Backend references, each at its index in the spec, also when the rule has problems: they are resolved (and reported
     /// in ResolvedRefs) whether or not the rule is served. One that does not decode is without a name, and a problem.
     pub backends: Vec<BackendRef>,
     /// Why the rule cannot be served; empty for a good rule. The whole rule is dropped for any of them.
     pub problems: Vec<Problem>,
+}
+
+/// Places of filters in a rule's list, which is merged otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterPlaces {
+    /// RequestRedirect
+    pub redirect: usize,
+    /// URLRewrite
+    pub rewrite: usize,
+}
+
+impl FilterPlaces {
+    fn read(rule: &Node<'_, '_>) -> Self {
+        let filters = rule.get("filters").and_then(Value::as_array);
+        let at = |name: &str| {
+            let mut filters = filters.into_iter().flatten();
+            let named = |filter: &Value| filter.get("type").and_then(Value::as_str) == Some(name);
+            filters.position(named).unwrap_or_default()
+        };
+        Self {
+            redirect: at("RequestRedirect"),
+            rewrite: at("URLRewrite"),
+        }
+    }
 }
 
 /// One match.

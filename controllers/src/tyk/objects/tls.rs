@@ -1,5 +1,7 @@
 //! Secrets of type `kubernetes.io/tls`: certificate chain and key are parsed, compared and forgotten; an identity stays.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use rustls::{
     crypto::aws_lc_rs::default_provider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -7,7 +9,10 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{Fingerprint, core::Certificate, hex};
+use super::{Fingerprint, core::Certificate, hex, text::hostname};
+
+/// The most bytes of a chain or a key: it is read whole, and uploaded for each organisation.
+const MOST_BYTES: usize = 64 * 1024;
 
 /// The certificate of a chain and its key, or why they are none. Messages never quote content.
 pub(super) fn certificate(chain: Option<&[u8]>, key: Option<&[u8]>) -> Result<Certificate, String> {
@@ -17,6 +22,14 @@ pub(super) fn certificate(chain: Option<&[u8]>, key: Option<&[u8]>) -> Result<Ce
     let key = key
         .filter(|bytes| !bytes.is_empty())
         .ok_or("tls.key is missing or empty")?;
+    for (name, bytes) in [("tls.crt", chain), ("tls.key", key)] {
+        if bytes.len() > MOST_BYTES {
+            return Err(format!(
+                "{name} has {} bytes, {MOST_BYTES} are the most: leave out certificates that do not belong to the chain",
+                bytes.len()
+            ));
+        }
+    }
     let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
         .map_err(|_| "tls.crt is no valid PEM")?;
@@ -54,7 +67,42 @@ pub(super) fn certificate(chain: Option<&[u8]>, key: Option<&[u8]>) -> Result<Ce
     Ok(Certificate {
         leaf: Fingerprint::of(leaf.as_ref()),
         bundle: Fingerprint(hex(&bundle.finalize())),
+        names: names(&leaf),
     })
+}
+
+/// Names that Tyk serves a leaf for: all DNS names among its alternative names, and its common name.
+fn names(leaf: &CertificateDer<'_>) -> Arc<[String]> {
+    let Ok(parsed) = webpki::EndEntityCert::try_from(leaf) else {
+        return Arc::default();
+    };
+    let alternative = parsed.valid_dns_names().map(str::to_ascii_lowercase);
+    let common = common_names(parsed.subject())
+        .into_iter()
+        .map(|name| name.to_ascii_lowercase());
+    let names: BTreeSet<String> = alternative
+        .chain(common.filter(|name| hostname(name, true).is_ok()))
+        .collect();
+    names.into_iter().collect()
+}
+
+/// Common names in a subject: each is the attribute's identifier, the tag of its kind of text, a length and the text. A
+/// longer text than 127 bytes is no hostname.
+fn common_names(subject: &[u8]) -> Vec<&str> {
+    /// id-at-commonName
+    const NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
+    let starts = subject
+        .windows(NAME.len())
+        .enumerate()
+        .filter(|(_, window)| *window == NAME)
+        .map(|(at, _)| at + NAME.len());
+    starts
+        .filter_map(|at| {
+            let (_, rest) = subject.get(at..)?.split_first()?;
+            let (length, rest) = rest.split_first()?;
+            std::str::from_utf8(rest.get(..usize::from(*length))?).ok()
+        })
+        .collect()
 }
 
 impl Fingerprint {
@@ -124,5 +172,47 @@ mod tests {
             let said = certificate(chain.map(str::as_bytes), key.map(str::as_bytes)).unwrap_err();
             assert_eq!(said, says);
         }
+    }
+
+    #[test]
+    fn names_are_those_that_tyk_serves_the_leaf_for() {
+        let mut params =
+            rcgen::CertificateParams::new(["Shop.example.com".to_owned(), "*.b.example.com".to_owned()])
+                .unwrap();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::OrganizationName, "Someone");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "bank.example.com");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = params.self_signed(&key).unwrap();
+        let found = certificate(Some(made.pem().as_bytes()), Some(key.serialize_pem().as_bytes())).unwrap();
+        assert_eq!(
+            *found.names,
+            ["*.b.example.com", "bank.example.com", "shop.example.com"]
+        );
+        for (host, fits) in [
+            ("shop.example.com", true),
+            ("x.b.example.com", true),
+            ("y.x.b.example.com", false),
+            ("b.example.com", false),
+            ("*.example.com", true),
+            ("*.b.example.com", true),
+            ("*.x.b.example.com", false),
+            ("*.other.com", false),
+        ] {
+            assert_eq!(found.is_for(host), fits, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_chain_is_bounded_in_bytes() {
+        let (chain, key) = self_signed("a.b");
+        let long = chain.repeat(MOST_BYTES / chain.len() + 1);
+        let said = certificate(Some(long.as_bytes()), Some(key.as_bytes())).unwrap_err();
+        assert!(said.contains("65536 are the most"), "{said}");
+        let whole = chain.repeat(MOST_BYTES / chain.len());
+        assert!(certificate(Some(whole.as_bytes()), Some(key.as_bytes())).is_ok());
     }
 }

@@ -25,10 +25,10 @@ pub fn conflict(plan: &ApiPlan) -> Result<Option<String>, Refusal> {
     let Some(attached) = plan.base.as_ref() else {
         return Ok(None);
     };
-    let Some(theirs) = attached.document.as_object() else {
+    let Value::Object(theirs) = attached.document.value() else {
         return Ok(None);
     };
-    let mut found = collisions(plan, theirs)?;
+    let mut found = collisions(plan, &theirs)?;
     if found.is_empty() {
         return Ok(None);
     }

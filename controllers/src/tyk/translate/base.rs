@@ -192,8 +192,18 @@ pub(super) fn touches(edit: &HeaderEdit, name: &str) -> bool {
 }
 
 /// The document of an API: a definition's (or none), completed by what the route sets.
-pub(super) fn join(theirs: &Map<String, Value>, own: &Own) -> Result<Map<String, Value>, Refusal> {
-    let mut root = theirs.clone();
+pub(super) fn join(mut root: Map<String, Value>, own: &Own) -> Result<Map<String, Value>, Refusal> {
+    let global = [
+        (REQUEST_HEADERS, &own.middleware.request),
+        (RESPONSE_HEADERS, &own.middleware.response),
+    ]
+    .map(|(name, edit)| (name, merged(&root, name, edit)));
+    let unmatched: Vec<String> = operations(&root)
+        .iter()
+        .filter(|operation| !own.middleware.matched.contains(&operation.method))
+        .filter_map(|operation| operation.id.map(ToOwned::to_owned))
+        .collect();
+
     root.remove(super::stamp::OWNER);
     root.remove(super::stamp::HASH);
     root.entry("openapi").or_insert_with(|| "3.0.3".into());
@@ -210,24 +220,15 @@ pub(super) fn join(theirs: &Map<String, Value>, own: &Own) -> Result<Map<String,
         );
     }
 
-    let global = [
-        (REQUEST_HEADERS, &own.middleware.request),
-        (RESPONSE_HEADERS, &own.middleware.response),
-    ]
-    .map(|(name, edit)| (name, merged(theirs, name, edit)));
-    let unmatched: Vec<String> = operations(theirs)
-        .iter()
-        .filter(|operation| !own.middleware.matched.contains(&operation.method))
-        .filter_map(|operation| operation.id.map(ToOwned::to_owned))
-        .collect();
-
     let extension = object(&mut root, EXTENSION)?;
     let info = object(extension, "info")?;
     info.insert("id".to_owned(), own.id.clone().into());
     info.insert("name".to_owned(), own.id.clone().into());
     info.insert("state".to_owned(), json!({"active": true}));
     info.remove("dbId");
-    if !own.org.is_empty() {
+    if own.org.is_empty() {
+        info.remove("orgId");
+    } else {
         info.insert("orgId".to_owned(), own.org.clone().into());
     }
 

@@ -25,7 +25,10 @@ pub use upstream::UNRESOLVED;
 
 use super::{
     Settings,
-    objects::{Key, document::find_token},
+    objects::{
+        Key,
+        document::{self, find_token},
+    },
     verdict::{ApiPlan, CertificateUse},
 };
 
@@ -129,17 +132,13 @@ pub fn translate(plan: &ApiPlan, _settings: &Settings) -> Result<TykApi, Refusal
     let id = identity(plan);
     let theirs = match &plan.base {
         None => None,
-        Some(base) => Some(
-            base.document
-                .as_object()
-                .ok_or_else(|| Refusal::Base("is not an object".to_owned()))?,
-        ),
+        Some(base) => match base.document.value() {
+            Value::Object(theirs) => Some(theirs),
+            _ => return Err(Refusal::Base("is not an object".to_owned())),
+        },
     };
-    let own = own(plan, &id, theirs)?;
-    let document = Value::Object(match theirs {
-        None => base::join(&Map::new(), &own)?,
-        Some(theirs) => base::join(theirs, &own)?,
-    });
+    let own = own(plan, &id, theirs.as_ref())?;
+    let document = Value::Object(base::join(theirs.unwrap_or_default(), &own)?);
     if let Some((place, token)) = find_token(&document) {
         return Err(Refusal::Token { place, token });
     }
@@ -199,38 +198,7 @@ fn custom_domain(host: &str, organisation: &str, certificates: &[CertificateUse]
     Value::Object(domain)
 }
 
-/// JSON without white space and with sorted keys, whatever order the map type keeps.
+/// JSON without white space and with sorted keys.
 pub(in crate::tyk) fn canonical(value: &Value) -> Vec<u8> {
-    fn write(value: &Value, out: &mut String) {
-        match value {
-            Value::Object(map) => {
-                let mut keys: Vec<&String> = map.keys().collect();
-                keys.sort();
-                out.push('{');
-                for (n, key) in keys.into_iter().enumerate() {
-                    if n > 0 {
-                        out.push(',');
-                    }
-                    out.push_str(&Value::String(key.clone()).to_string());
-                    out.push(':');
-                    write(map.get(key).unwrap_or(&Value::Null), out);
-                }
-                out.push('}');
-            }
-            Value::Array(list) => {
-                out.push('[');
-                for (n, item) in list.iter().enumerate() {
-                    if n > 0 {
-                        out.push(',');
-                    }
-                    write(item, out);
-                }
-                out.push(']');
-            }
-            plain => out.push_str(&plain.to_string()),
-        }
-    }
-    let mut out = String::new();
-    write(value, &mut out);
-    out.into_bytes()
+    document::canonical(value).into_bytes()
 }

@@ -94,6 +94,8 @@ type Warned = (
 async fn given_these_objects_then_this_event() {
     let mut reserved = route_to("e-reserved", "public");
     reserved["spec"]["rules"][0]["matches"] = json!([{"path": {"type": "PathPrefix", "value": "/hello"}}]);
+    let mut shared = named(gateway(), "e-shared");
+    shared["spec"]["listeners"][0]["hostname"] = json!("shared.example.com");
     let mut wild = route_to("e-wild", "public");
     wild["spec"]["hostnames"] = json!(["*.wild.example.com", "a.wild.example.com"]);
     let dashboard =
@@ -126,6 +128,16 @@ async fn given_these_objects_then_this_event() {
             "Gateway",
             "e-tags",
             &["spec.dataPlane.tags", "OperatorContext web/e-tagged"],
+        ),
+        (
+            "SharedHost",
+            vec![shared],
+            "Gateway",
+            "e-shared",
+            &[
+                "shared.example.com with Gateway",
+                "routewright.dev/gateway-namespaces",
+            ],
         ),
         (
             "ReservedPath",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{BackendRef, Filters, Match, Method, PathRewrite, Rule, filters};
+use super::{BackendRef, FilterPlaces, Filters, Match, Method, PathRewrite, Rule, filters};
 use crate::tyk::objects::{
     Problem,
     text::{self, PathUse, is_label},
@@ -56,6 +56,7 @@ impl Rule {
             }
             rule.matches = matches(&node, problems);
             rule.filters = Filters::read(&node, problems);
+            rule.filter_at = FilterPlaces::read(&node);
             rule.backends = backends(&node, problems);
             limits(&node, problems);
             rule.together(&node, problems);

@@ -10,13 +10,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alone;
 mod children;
+mod classes;
 mod clusters;
 mod crash;
 mod faults;
 mod flags;
 mod foreign;
 mod grid;
+mod observed;
 mod presence;
 mod routes;
 mod rows;

@@ -131,9 +131,14 @@ pub struct App {
     pub supervisor: Supervisor,
     /// Counters.
     pub metrics: Metrics,
-    _exposure: exposure::Running,
-    _garage: Vec<ListenGuard>,
+    _garage: Option<GarageHalf>,
     _tyk: tyk::Running,
+}
+
+/// What keeps the controllers of GarageBuckets and their clusters running.
+struct GarageHalf {
+    _exposure: exposure::Running,
+    _buckets: Vec<ListenGuard>,
     _counted: ListenGuard,
 }
 
@@ -180,27 +185,10 @@ impl App {
             pod: options.pod.clone(),
             concurrency: options.concurrency,
         };
-        let children = Selector::labels(format!(
-            "app.kubernetes.io/managed-by={MANAGED_BY},app.kubernetes.io/instance={}",
-            options.instance
-        ));
-        let snapshot = Arc::new(presence.clone());
-        let caches = Caches::new(&hub, &options.scope, &children, snapshot, options.enable_ingress)
-            .guarded(options.guards.clone());
-        let flags = Flags {
-            ingress: options.enable_ingress,
-            gateway_api: options.enable_gateway_api,
+        let garage = match options.garage_half() {
+            true => Some(GarageHalf::start(&ground, options, doors.garage)?),
+            false => None,
         };
-        let counted = caches.buckets.listen(Exposures::new(&metrics).follow());
-        let exposure = exposure::add(&ground, &caches, flags);
-        let garage = garage::add(
-            &ground,
-            &caches,
-            options.enable_garage_buckets,
-            &options.cluster_domain,
-            options.extra_ca.as_deref(),
-            doors.garage,
-        )?;
         let meter = TykMeter::new(&metrics);
         let reach = match doors.tyk {
             Some(reach) => reach,
@@ -214,10 +202,8 @@ impl App {
             leadership,
             supervisor,
             metrics,
-            _exposure: exposure,
             _garage: garage,
             _tyk: tyk,
-            _counted: counted,
         })
     }
 
@@ -247,10 +233,60 @@ impl App {
     }
 }
 
+impl GarageHalf {
+    fn start(
+        ground: &Ground,
+        options: &Options,
+        access: Option<Arc<dyn Access>>,
+    ) -> Result<Self, ReconcileError> {
+        let children = Selector::labels(format!(
+            "app.kubernetes.io/managed-by={MANAGED_BY},app.kubernetes.io/instance={}",
+            options.instance
+        ));
+        let snapshot = Arc::new(ground.presence.clone());
+        let caches = Caches::new(
+            &ground.hub,
+            &options.scope,
+            &children,
+            snapshot,
+            options.enable_ingress,
+        )
+        .guarded(options.guards.clone());
+        let flags = Flags {
+            ingress: options.enable_ingress,
+            gateway_api: options.enable_gateway_api,
+        };
+        Ok(Self {
+            _counted: caches.buckets.listen(Exposures::new(&ground.metrics).follow()),
+            _exposure: exposure::add(ground, &caches, flags),
+            _buckets: garage::add(
+                ground,
+                &caches,
+                options.enable_garage_buckets,
+                &options.cluster_domain,
+                options.extra_ca.as_deref(),
+                access,
+            )?,
+        })
+    }
+}
+
+impl Options {
+    /// Whether anything about GarageBuckets is done. Not in an installation for Tyk alone, which needs no right on any of
+    /// their kinds. With every feature off the exposure controllers still say on a bucket which flag it lacks.
+    pub fn garage_half(&self) -> bool {
+        let asked_for = self.enable_ingress || self.enable_gateway_api || self.enable_garage_buckets;
+        asked_for || !(self.tyk.enabled || self.tyk.definitions)
+    }
+}
+
 /// Kinds whose presence is followed. What a flag switches off is not looked at: the flag alone decides.
 fn kinds(options: &Options) -> Vec<(reconcile_kit::ApiKind, Origin)> {
     let optional = |on: bool, origin: Origin| if on { origin } else { Origin::Always };
     let mut kinds = tyk::kinds(&options.tyk);
+    if !options.garage_half() {
+        return kinds;
+    }
     // Of two entries for one kind the first counts: what one feature needs is followed for all.
     kinds.extend([
         (BUCKETS, Origin::Crd),

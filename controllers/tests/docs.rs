@@ -82,6 +82,20 @@ fn every_reason_of_buckets_and_handles_is_explained_and_no_other() {
     );
 }
 
+#[test]
+fn every_call_of_the_admin_api_is_in_the_table_of_scopes() {
+    use routewright::garage::admin::Call;
+    let text = page("docs/src/how-to/buckets-and-credentials.md");
+    let table = between(&text, "<!-- calls:begin -->\n", "<!-- calls:end -->");
+    let rows = Call::ALL.map(|call| format!("| `{call}` | {} |\n", call.purpose()));
+    assert_eq!(
+        table,
+        format!("| call | needed for |\n|---|---|\n{}", rows.concat())
+    );
+    let scope = Call::ALL.map(Call::name).join(",");
+    assert!(text.contains(&format!("--scope {scope}\n")), "{scope}");
+}
+
 /// The rows between `<!-- name:begin -->` and `<!-- name:end -->` as their first columns in backticks or plain.
 fn rows(text: &str, name: &str, columns: usize) -> BTreeSet<Vec<String>> {
     let (begin, end) = (format!("<!-- {name}:begin -->"), format!("<!-- {name}:end -->"));

@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{ClusterReference, Open, SecretKeyReference, conditions};
+use crate::common::{ClusterReference, Open, SecretKeyReference, conditions, unless_false};
 
 /// Desired state of a GarageCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -66,10 +66,18 @@ use crate::common::{ClusterReference, Open, SecretKeyReference, conditions};
 ))]
 pub struct GarageClusterSpec {
     /// Storage tier. Its presence matters to Routewright, its content does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "unless_false",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub storage: Option<Open>,
     /// Gateway tier. Its presence matters to Routewright, its content does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "unless_false",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub gateway: Option<Open>,
     /// The Garage to connect to. Alone, without storage and gateway, the object is a handle for a Garage that runs
     /// elsewhere.
@@ -206,4 +214,35 @@ impl GarageClusterStatus {
     pub const RUNNING: &'static str = "Running";
     /// The phase of a handle that cannot be used yet.
     pub const PENDING: &'static str = "Pending";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_tier_that_is_false_is_absent() {
+        let spec = |value: serde_json::Value| serde_json::from_value::<GarageClusterSpec>(value).unwrap();
+        let tiers = |value| {
+            let spec = spec(value);
+            (spec.storage.is_some(), spec.gateway.is_some())
+        };
+        assert_eq!(tiers(json!({ "storage": {}, "gateway": false })), (true, false));
+        assert_eq!(
+            tiers(json!({ "gateway": false, "connectTo": {} })),
+            (false, false)
+        );
+        assert_eq!(tiers(json!({ "storage": null, "gateway": null })), (false, false));
+        assert_eq!(tiers(json!({ "storage": false, "gateway": true })), (false, true));
+        assert_eq!(
+            tiers(json!({ "storage": { "replicas": 0 }, "gateway": {} })),
+            (true, true)
+        );
+        // What is absent is not written out.
+        assert_eq!(
+            serde_json::to_value(spec(json!({ "gateway": false }))).unwrap(),
+            json!({})
+        );
+    }
 }

@@ -49,6 +49,13 @@ pub struct SecretKeyReference {
 #[serde(transparent)]
 pub struct Open(pub Value);
 
+/// Reads a part whose presence matters. `false` counts as absent: an older version of the kind, kept by a CRD that
+/// preserves unknown fields, switches such a part by a boolean.
+pub(crate) fn unless_false<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Open>, D::Error> {
+    let value = Option::<Value>::deserialize(deserializer)?;
+    Ok(value.filter(|value| *value != Value::Bool(false)).map(Open))
+}
+
 impl JsonSchema for Open {
     fn inline_schema() -> bool {
         true

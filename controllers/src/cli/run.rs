@@ -140,6 +140,15 @@ pub struct RunArgs {
     )]
     pub allowed_httproute_annotation_prefixes: Vec<String>,
 
+    /// What the key of a label on an Ingress or HTTPRoute may begin with, separated by commas. Empty: anything.
+    #[arg(
+        long,
+        env = "ALLOWED_LABEL_PREFIXES",
+        value_delimiter = ',',
+        value_name = "PREFIX"
+    )]
+    pub allowed_label_prefixes: Vec<String>,
+
     /// Name of this Pod; its identity in the election and in events.
     #[arg(long, env = "POD_NAME", hide = true)]
     pub pod_name: Option<String>,
@@ -248,11 +257,15 @@ impl RunArgs {
             )?,
             ingress_annotation_prefixes: flag(
                 "allowed-ingress-annotation-prefixes",
-                tenancy::annotation_prefixes(&self.allowed_ingress_annotation_prefixes),
+                tenancy::key_prefixes(&self.allowed_ingress_annotation_prefixes),
             )?,
             httproute_annotation_prefixes: flag(
                 "allowed-httproute-annotation-prefixes",
-                tenancy::annotation_prefixes(&self.allowed_httproute_annotation_prefixes),
+                tenancy::key_prefixes(&self.allowed_httproute_annotation_prefixes),
+            )?,
+            label_prefixes: flag(
+                "allowed-label-prefixes",
+                tenancy::key_prefixes(&self.allowed_label_prefixes),
             )?,
         })
     }

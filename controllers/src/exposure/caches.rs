@@ -3,20 +3,25 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::{core::v1::Namespace, networking::v1::IngressClass};
+use k8s_openapi::{
+    api::{core::v1::Namespace, networking::v1::IngressClass},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{ResourceExt, core::PartialObjectMeta, runtime::reflector::ObjectRef};
 use reconcile_kit::{
     ApiKind, Child, ErrorClass,
     layers::api_presence::{Presence, PresenceSnapshot},
     owned::{ChildCache, Lookup},
-    runtime::{Change, Handle, Listener, Scope, Selector, Triggers, WatchHub},
+    runtime::{Change, Handle, Listener, Scope, Selector, Triggers, WatchHub, hub::Undecodable},
 };
 use routewright_crds::{GarageBucket, GarageCluster, GarageReferenceGrant};
 
 use super::{
     ExposureKind,
+    class::{IngressClasses, KnownClass},
     grant::has_selector,
-    plan::{ClassState, Facts, FoundCluster, NotReady},
+    lookup::{Found, Unseen, View},
+    plan::{Facts, FoundCluster, NotReady},
     resolve::cluster_of,
     sharing::{Shared, SharedIndex},
     tenancy::Guards,
@@ -31,6 +36,8 @@ pub const CLUSTERS: ApiKind = ApiKind::new(
     "GarageCluster",
     "garageclusters",
 );
+/// Name of the CRD of GarageCluster.
+const CLUSTER_CRD: &str = "garageclusters.garage.rajsingh.info";
 /// `GarageReferenceGrant.garage.rajsingh.info/v1beta1`
 pub const GRANTS: ApiKind = ApiKind::new(
     "garage.rajsingh.info",
@@ -59,7 +66,9 @@ pub struct Caches {
     /// Hostnames and the buckets that expose them.
     pub shared: SharedIndex,
     guards: Arc<Guards>,
-    presence: Arc<dyn PresenceSnapshot>,
+    view: View,
+    /// The CRD of GarageCluster; kept up to date by the presence of that kind.
+    cluster_crd: Handle<PartialObjectMeta<CustomResourceDefinition>>,
     classes_watched: bool,
 }
 
@@ -83,7 +92,14 @@ impl Caches {
             routes: hub.children(ExposureKind::HttpRoute.api(), scope, children),
             shared: SharedIndex::default(),
             guards: Arc::default(),
-            presence,
+            view: View {
+                scope: scope.clone(),
+                presence,
+            },
+            cluster_crd: hub.metadata(
+                &Scope::All,
+                &Selector::fields(format!("metadata.name={CLUSTER_CRD}")),
+            ),
             classes_watched: enable_ingress && *scope == Scope::All,
         }
     }
@@ -116,26 +132,46 @@ impl Caches {
 
 impl Facts for Caches {
     fn cluster(&self, namespace: &str, name: &str) -> Result<FoundCluster, NotReady> {
-        match self.presence.presence(&CLUSTERS) {
-            Presence::Absent => Ok(FoundCluster::NotServed),
-            Presence::Served if self.clusters.is_ready() => Ok(self
-                .clusters
-                .store()
-                .get(namespace, name)
-                .map_or(FoundCluster::Missing, FoundCluster::Found)),
-            Presence::Served | Presence::Unknown => Err(NotReady(CLUSTERS.kind)),
-        }
+        let found = self.view.find(&CLUSTERS, &self.clusters, namespace, name)?;
+        Ok(match found {
+            Found::NotServed => FoundCluster::NotServed,
+            Found::Missing => FoundCluster::Missing,
+            Found::Unseen(unseen) => FoundCluster::Unseen(unseen),
+            Found::Object(cluster) => FoundCluster::Found(cluster),
+        })
+    }
+
+    fn clusters_are_gone(&self) -> bool {
+        self.cluster_crd.is_ready() && self.cluster_crd.store().get_cluster(CLUSTER_CRD).is_none()
     }
 
     fn grants(&self, namespace: &str) -> Result<Vec<Arc<GarageReferenceGrant>>, NotReady> {
-        match self.presence.presence(&GRANTS) {
-            Presence::Absent => Ok(Vec::new()),
-            Presence::Served if self.grants.is_ready() => Ok(self
+        match self.view.presence.presence(&GRANTS) {
+            Presence::Absent => return Ok(Vec::new()),
+            Presence::Unknown => return Err(NotReady(GRANTS.kind)),
+            Presence::Served => {}
+        }
+        match self.view.blind_spot(&GRANTS, &self.grants, namespace)? {
+            Some(_) => Ok(Vec::new()),
+            None => Ok(self
                 .grants
                 .store()
                 .filter(|grant| grant.metadata.namespace.as_deref() == Some(namespace))),
-            Presence::Served | Presence::Unknown => Err(NotReady(GRANTS.kind)),
         }
+    }
+
+    fn unseen_grants(&self, namespace: &str) -> Option<Unseen> {
+        if self.view.presence.presence(&GRANTS) != Presence::Served {
+            return None;
+        }
+        let blind = self.view.blind_spot(&GRANTS, &self.grants, namespace).ok()?;
+        blind.or_else(|| {
+            let here = |one: &Undecodable| one.namespace.as_deref() == Some(namespace);
+            let bad = self.grants.undecodable().into_iter().find(here)?;
+            Some(Unseen::Undecodable {
+                error: format!("{}: {}", bad.name, bad.error),
+            })
+        })
     }
 
     fn namespace_labels(&self, namespace: &str) -> Result<Option<BTreeMap<String, String>>, NotReady> {
@@ -150,17 +186,17 @@ impl Facts for Caches {
         }
     }
 
-    fn ingress_class(&self, class: Option<&str>) -> ClassState {
+    fn ingress_classes(&self) -> IngressClasses {
         if !self.classes_watched || !self.classes.is_ready() {
-            return ClassState::Fine;
+            return IngressClasses::Unreadable;
         }
-        let store = self.classes.store();
-        match class {
-            Some(name) if store.get_cluster(name).is_some() => ClassState::Fine,
-            Some(_) => ClassState::Missing,
-            None if store.filter(is_default_class).is_empty() => ClassState::NoDefault,
-            None => ClassState::Fine,
-        }
+        let known = |class: &Arc<IngressClass>| KnownClass {
+            name: class.name_any(),
+            default: is_default_class(class),
+        };
+        let mut all: Vec<KnownClass> = self.classes.store().all().iter().map(known).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        IngressClasses::Known(all)
     }
 
     fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>> {
@@ -202,6 +238,8 @@ impl ChildCache for Caches {
         match handle.store().get(namespace, name) {
             _ if !handle.is_ready() => Lookup::NotReady,
             Some(child) => Lookup::Present(child),
+            // It is there, and nothing is known of it.
+            None if handle.is_undecodable(namespace, name) => Lookup::NotReady,
             None => Lookup::Absent,
         }
     }

@@ -131,12 +131,10 @@ fn one<E: Exposer>(
     let reporting = Arc::new(Reporting::new(CONTRACT, Arc::new(writer), Arc::new(events)).sharing(written));
     let snapshot = Arc::new(ground.presence.clone());
     let features: &[&'static str] = if enabled { &[E::FEATURE] } else { &[] };
+    let planner = ExposurePlanner::<E>::new(Arc::new(caches.clone()), enabled, snapshot.clone());
+    let pace = planner.pace();
     let parts = Parts {
-        planner: Arc::new(ExposurePlanner::<E>::new(
-            Arc::new(caches.clone()),
-            enabled,
-            snapshot.clone(),
-        )),
+        planner: Arc::new(planner),
         features: features.into(),
         presence: snapshot,
         metadata: Arc::new(OperatorMetadata::standard(
@@ -151,7 +149,11 @@ fn one<E: Exposer>(
         backoff: Backoff::default(),
         timeouts: Timeouts::default(),
     };
-    let forget = Arc::new(parts.forget());
+    let of_stack = parts.forget();
+    let forget = Arc::new(move |namespace: &str, name: &str| {
+        of_stack(namespace, name);
+        pace.forget(namespace, name);
+    });
     let (waits, presence) = (caches.clone(), ground.presence.clone());
     let adjust = move |spec: &mut ControllerSpec<GarageBucket>| {
         spec.waits = vec![

@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 use routewright_crds::{GarageReferenceGrant, GrantFrom, GrantTo};
 
+use super::lookup::Unseen;
+
 /// Kinds that an empty `spec.to` covers. A GarageKey must always be listed.
 const COVERED_BY_EMPTY_TO: [&str; 2] = ["GarageCluster", "GarageBucket"];
 
@@ -34,6 +36,17 @@ pub struct Denied {
     to_name: String,
     /// A grant selects namespaces by label, and the labels were not known.
     labels_unknown: bool,
+    /// Why some grants of the target's namespace cannot be seen, if so.
+    unseen: Option<Unseen>,
+}
+
+impl Denied {
+    /// The same, told that some grants there cannot be seen.
+    #[must_use]
+    pub fn where_unseen(mut self: Box<Self>, unseen: Option<Unseen>) -> Box<Self> {
+        self.unseen = unseen;
+        self
+    }
 }
 
 impl fmt::Display for Denied {
@@ -45,6 +58,7 @@ impl fmt::Display for Denied {
             to_namespace,
             to_name,
             labels_unknown,
+            unseen,
         } = self;
         write!(
             f,
@@ -55,7 +69,14 @@ impl fmt::Display for Denied {
         if *labels_unknown {
             write!(
                 f,
-                " (a grant there selects namespaces by label, but namespace {from_namespace} was not found)"
+                " (a grant there selects namespaces by label, but the labels of namespace {from_namespace} are not known: it \
+                 was not found, or this installation may not read namespaces; name it in the grant)"
+            )?;
+        }
+        if let Some(unseen) = unseen {
+            write!(
+                f,
+                " (there may be one: GarageReferenceGrants of namespace {to_namespace}: {unseen})"
             )?;
         }
         Ok(())
@@ -95,6 +116,7 @@ pub fn check<'a>(
         to_namespace: reference.to_namespace.to_owned(),
         to_name: reference.to_name.to_owned(),
         labels_unknown,
+        unseen: None,
     }))
 }
 
@@ -334,7 +356,9 @@ mod tests {
         )];
         let denied = check(REFERENCE, &by_label, None).unwrap_err();
         assert!(
-            denied.to_string().ends_with("but namespace sites was not found)"),
+            denied
+                .to_string()
+                .contains("but the labels of namespace sites are not known"),
             "{denied}"
         );
     }

@@ -45,7 +45,8 @@ pub fn ingress(resolved: &Resolved, settings: &IngressSettings) -> Value {
     })
 }
 
-/// Addresses that the load balancer of a live Ingress has, each once, in the order of its status.
+/// Addresses that the load balancer of a live Ingress has, each once and sorted: the order in its status may change with
+/// every write of it.
 pub fn addresses(live: &Value) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let entries = live
@@ -60,6 +61,7 @@ pub fn addresses(live: &Value) -> Vec<String> {
             }
         }
     }
+    found.sort();
     found
 }
 
@@ -204,11 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_listed_once_each() {
+    fn addresses_are_listed_once_each_in_an_order_of_their_own() {
         let live = json!({ "status": { "loadBalancer": { "ingress": [
             { "ip": "192.0.2.1", "ports": [] }, { "hostname": "lb.example.com" }, { "ip": "192.0.2.1" }, { "ip": "" },
+            { "ip": "192.0.2.0" },
         ] } } });
-        assert_eq!(addresses(&live), ["192.0.2.1", "lb.example.com"]);
+        assert_eq!(addresses(&live), ["192.0.2.0", "192.0.2.1", "lb.example.com"]);
     }
 
     #[test]

@@ -3,16 +3,19 @@
 //!
 //! Everything here is pure: values in, values out, no client, no clock. Read in this order: [`resolve`] decides,
 //! [`hostname`], [`cluster`], [`grant`] and [`tenancy`] are the questions it asks, [`ingress`] and [`httproute`] write the decision
-//! down as an object, [`readiness`] reads the live object.
+//! down as an object, [`readiness`] and [`class`] read the live object.
 
 pub mod caches;
+pub mod class;
 pub mod cluster;
 pub mod controllers;
 pub mod grant;
 pub mod hostname;
 pub mod httproute;
 pub mod ingress;
+pub mod lookup;
 pub mod names;
+pub mod pace;
 pub mod plan;
 pub mod readiness;
 pub mod resolve;

@@ -15,9 +15,13 @@ use routewright_crds::{GarageBucket, GarageCluster, GarageReferenceGrant};
 use serde_json::{Value, json};
 
 use super::{
-    ExposureKind, httproute,
-    ingress::{self, keep_acme_solver, tolerate_acme_solver},
+    ExposureKind,
+    class::IngressClasses,
+    httproute,
+    ingress::{self, addresses, keep_acme_solver, tolerate_acme_solver},
+    lookup::Unseen,
     names::child_name,
+    pace::AddressPace,
     resolve::{
         Blocked, ChildEffect, ClusterLookup, Inputs, Resolved, Selection, Via, cluster_of,
         needs_namespace_labels, resolve, selection, set_aside,
@@ -74,12 +78,23 @@ impl Exposer for HttpRouteExposer {
 pub trait Facts: Send + Sync + 'static {
     /// The cluster, or whether its kind is not served.
     fn cluster(&self, namespace: &str, name: &str) -> Result<FoundCluster, NotReady>;
-    /// All grants of a namespace.
+    /// Whether the CRD of GarageCluster is certainly gone, and every GarageCluster with it. A kind that is not served may
+    /// only lack the version that this operator reads.
+    fn clusters_are_gone(&self) -> bool {
+        false
+    }
+    /// All grants of a namespace that can be seen.
     fn grants(&self, namespace: &str) -> Result<Vec<Arc<GarageReferenceGrant>>, NotReady>;
-    /// Labels of a namespace; `None` if it is not there or may not be looked at.
+    /// Why some grants of a namespace cannot be seen, if so.
+    fn unseen_grants(&self, _: &str) -> Option<Unseen> {
+        None
+    }
+    /// Labels of a namespace; `None` if it is not there or may not be read.
     fn namespace_labels(&self, namespace: &str) -> Result<Option<BTreeMap<String, String>>, NotReady>;
-    /// Whether an Ingress of this class (the default one for `None`) has a class to be served by.
-    fn ingress_class(&self, class: Option<&str>) -> ClassState;
+    /// The IngressClasses, as far as they may be read.
+    fn ingress_classes(&self) -> IngressClasses {
+        IngressClasses::default()
+    }
     /// The live child, whoever owns it.
     fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>>;
     /// Why children of this kind cannot be seen at all, if a right is missing for it.
@@ -128,21 +143,12 @@ impl From<NotReady> for ReconcileError {
 pub enum FoundCluster {
     /// The kind GarageCluster is not served.
     NotServed,
-    /// There is no such cluster.
+    /// There is certainly no such cluster.
     Missing,
+    /// It may exist, and cannot be seen.
+    Unseen(Unseen),
     /// This one.
     Found(Arc<GarageCluster>),
-}
-
-/// Whether there is an IngressClass for an Ingress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClassState {
-    /// There is one, or nobody may look.
-    Fine,
-    /// The named one does not exist.
-    Missing,
-    /// None is named and none is the default.
-    NoDefault,
 }
 
 /// What a planner found out.
@@ -171,10 +177,12 @@ pub enum Finding {
     Exposed {
         /// What.
         resolved: Box<Resolved>,
-        /// Whether there is an IngressClass for it; `Fine` for a route.
-        class: ClassState,
+        /// The IngressClasses, by which the live Ingress is judged. Not asked for a route.
+        classes: IngressClasses,
         /// Hostnames of it that an older bucket exposes too.
         shared: Vec<Shared>,
+        /// Load-balancer addresses to show in place of the live ones, which changed too recently.
+        held: Option<Vec<String>>,
     },
 }
 
@@ -183,6 +191,7 @@ pub struct ExposurePlanner<E> {
     facts: Arc<dyn Facts>,
     enabled: bool,
     presence: Arc<dyn PresenceSnapshot>,
+    pace: Arc<AddressPace>,
     exposer: PhantomData<fn() -> E>,
 }
 
@@ -193,7 +202,31 @@ impl<E: Exposer> ExposurePlanner<E> {
             facts,
             enabled,
             presence,
+            pace: Arc::default(),
             exposer: PhantomData,
+        }
+    }
+
+    /// What the planner keeps per bucket: to be forgotten with it.
+    pub fn pace(&self) -> Arc<AddressPace> {
+        Arc::clone(&self.pace)
+    }
+
+    /// Shows load-balancer addresses that change too fast later.
+    fn hold_addresses(&self, bucket: &GarageBucket, plan: &mut Plan<Finding>) {
+        let Verdict::Report(Finding::Exposed { resolved, held, .. }) = &mut plan.verdict else {
+            return;
+        };
+        let (namespace, uid) = (&resolved.namespace, bucket.uid().unwrap_or_default());
+        let Some(live) = own_child(E::KIND, bucket, self.facts.as_ref()) else {
+            return;
+        };
+        if let Some((shown, wait)) =
+            self.pace
+                .hold(namespace, &bucket.name_any(), &uid, &addresses(&live.rest()))
+        {
+            *held = Some(shown);
+            plan.requeue = Some(plan.requeue.map_or(wait, |before| before.min(wait)));
         }
     }
 }
@@ -228,7 +261,11 @@ impl<E: Exposer> Planner for ExposurePlanner<E> {
             Presence::Absent => Reach::NotServed,
             Presence::Unknown => Reach::Unknown,
         };
-        plan(E::KIND, &request.object, reach, self.facts.as_ref())
+        let mut plan = plan(E::KIND, &request.object, reach, self.facts.as_ref())?;
+        if E::KIND == ExposureKind::Ingress {
+            self.hold_addresses(&request.object, &mut plan);
+        }
+        Ok(plan)
     }
 
     fn report(bucket: &GarageBucket, verdict: &Verdict<Finding>, children: &Children) -> Report {
@@ -377,18 +414,22 @@ fn wanted(
         cluster: match &cluster {
             FoundCluster::NotServed => ClusterLookup::NotServed,
             FoundCluster::Missing => ClusterLookup::Missing,
+            FoundCluster::Unseen(unseen) => ClusterLookup::Unseen(unseen),
             FoundCluster::Found(cluster) => ClusterLookup::Found(cluster),
         },
         grants,
+        unseen_grants: (namespace != own)
+            .then(|| facts.unseen_grants(namespace))
+            .flatten(),
         namespace_labels: labels.as_ref(),
         guards: facts.guards(),
     };
     Ok(match resolve(&inputs) {
         Ok(resolved) => {
             visible(kind, bucket, facts)?;
-            let class = match &resolved.via {
-                Via::Ingress(settings) => facts.ingress_class(settings.class.as_deref()),
-                Via::HttpRoute(_) => ClassState::Fine,
+            let classes = match &resolved.via {
+                Via::Ingress(_) => facts.ingress_classes(),
+                Via::HttpRoute(_) => IngressClasses::default(),
             };
             let shared = facts.shared(bucket, &resolved.hostnames);
             let children = vec![ChildPlan::Want(Box::new(desired(&resolved)))];
@@ -396,23 +437,19 @@ fn wanted(
                 children,
                 ..Plan::report(Finding::Exposed {
                     resolved: Box::new(resolved),
-                    class,
+                    classes,
                     shared,
+                    held: None,
                 })
             }
         }
         Err(blocked) => {
-            let name = child_name(&bucket.name_any());
             let (mut children, mut serving) = (Vec::new(), Vec::new());
             match blocked.effect().child {
                 ChildEffect::Untouched => {}
                 ChildEffect::Removed => children.push(gone(kind, bucket, facts)?),
                 ChildEffect::Kept => {
-                    let live = facts.child(kind, &own, &name).filter(|child| {
-                        child
-                            .controller()
-                            .is_some_and(|owner| Some(&owner.uid) == bucket.metadata.uid.as_ref())
-                    });
+                    let live = own_child(kind, bucket, facts);
                     serving = live.map(|child| hostnames_of(kind, &child)).unwrap_or_default();
                 }
             }
@@ -422,6 +459,16 @@ fn wanted(
             }
         }
     })
+}
+
+/// The live child, if the bucket controls it.
+fn own_child(kind: ExposureKind, bucket: &GarageBucket, facts: &dyn Facts) -> Option<Arc<Child>> {
+    let namespace = bucket.namespace().unwrap_or_default();
+    let child = facts.child(kind, &namespace, &child_name(&bucket.name_any()))?;
+    let owned = child
+        .controller()
+        .is_some_and(|owner| Some(&owner.uid) == bucket.metadata.uid.as_ref());
+    owned.then_some(child)
 }
 
 /// The child as the framework applies it: the resolved body without what the layers add.
@@ -454,16 +501,18 @@ pub fn desired(resolved: &Resolved) -> Desired {
     }
 }
 
-/// The hostnames that a live child serves.
-fn hostnames_of(kind: ExposureKind, child: &Child) -> Vec<String> {
+/// The hostnames that a live child serves, each once.
+pub(super) fn hostnames_of(kind: ExposureKind, child: &Child) -> Vec<String> {
     let spec = child.part("spec");
     let hosts = |list: Option<&Value>, host: fn(&Value) -> Option<&str>| -> Vec<String> {
-        list.and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(host)
-            .map(str::to_owned)
-            .collect()
+        let entries = list.and_then(Value::as_array).into_iter().flatten();
+        let mut found: Vec<String> = Vec::new();
+        for host in entries.filter_map(host) {
+            if !found.iter().any(|known| known == host) {
+                found.push(host.to_owned());
+            }
+        }
+        found
     };
     match kind {
         ExposureKind::Ingress => hosts(spec.get("rules"), |rule| rule.get("host").and_then(Value::as_str)),

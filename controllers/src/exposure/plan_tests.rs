@@ -25,7 +25,7 @@ struct World {
     cluster: Result<FoundCluster, NotReady>,
     grants: Result<Vec<Arc<GarageReferenceGrant>>, NotReady>,
     labels: Result<Option<BTreeMap<String, String>>, NotReady>,
-    class: ClassState,
+    classes: IngressClasses,
     child: Option<Arc<Child>>,
     refused: Option<String>,
     asked: Arc<Mutex<Vec<&'static str>>>,
@@ -42,7 +42,7 @@ impl World {
             )))),
             grants: Ok(Vec::new()),
             labels: Ok(None),
-            class: ClassState::Fine,
+            classes: IngressClasses::Assumed,
             child: None,
             refused: None,
             asked: Arc::default(),
@@ -67,8 +67,8 @@ impl Facts for World {
         self.note("labels");
         self.labels.clone()
     }
-    fn ingress_class(&self, _: Option<&str>) -> ClassState {
-        self.class
+    fn ingress_classes(&self) -> IngressClasses {
+        self.classes.clone()
     }
     fn child(&self, _: ExposureKind, _: &str, _: &str) -> Option<Arc<Child>> {
         self.child.clone()
@@ -253,11 +253,11 @@ fn rows(table: &str) -> Vec<&str> {
 fn every_cell_of_the_ingress_controller() {
     let table = "
         ingress on  Served  | want Ingress | True/Exposed, hostnames+name+type
-        ingress on  Absent  | – | False/ReconcileFailed, name+type
+        ingress on  Absent  | – | False/ReconcileFailed, type
         ingress on  Unknown | – | silent
-        ingress off Served  | – | False/IngressDisabled, name+type
-        ingress off Absent  | – | False/IngressDisabled, name+type
-        ingress off Unknown | – | False/IngressDisabled, name+type
+        ingress off Served  | – | False/IngressDisabled, type
+        ingress off Absent  | – | False/IngressDisabled, type
+        ingress off Unknown | – | False/IngressDisabled, type
         gateway on  Served  | remove Ingress | silent
         gateway on  Absent  | – | silent
         gateway on  Unknown | looks again (not_ready)
@@ -296,11 +296,11 @@ fn every_cell_of_the_route_controller() {
         ingress off Absent  | – | silent
         ingress off Unknown | – | silent
         gateway on  Served  | want HTTPRoute | False/NotReady, hostnames+name+parents+type
-        gateway on  Absent  | – | False/GatewayAPIUnavailable, name+type
+        gateway on  Absent  | – | False/GatewayAPIUnavailable, type
         gateway on  Unknown | – | silent
-        gateway off Served  | – | False/GatewayAPIUnavailable, name+type
-        gateway off Absent  | – | False/GatewayAPIUnavailable, name+type
-        gateway off Unknown | – | False/GatewayAPIUnavailable, name+type
+        gateway off Served  | – | False/GatewayAPIUnavailable, type
+        gateway off Absent  | – | False/GatewayAPIUnavailable, type
+        gateway off Unknown | – | False/GatewayAPIUnavailable, type
         unset   on  Served  | remove HTTPRoute | silent
         unset   on  Absent  | – | silent
         unset   on  Unknown | looks again (not_ready)
@@ -399,20 +399,20 @@ fn a_child_that_nobody_may_look_at_stays_and_is_named() {
         (
             Value::Null,
             ExposureKind::Ingress,
-            "Ingress sites/blog-website is not wanted any more but stays: --enable-ingress is off; delete it by hand or \
-             switch the flag on",
+            "Ingress sites/blog-website is no longer wanted and stays, because --enable-ingress is off: delete it by hand, \
+             or switch the flag on",
         ),
         (
             by_route(),
             ExposureKind::Ingress,
-            "Ingress sites/blog-website is not wanted any more but stays: --enable-ingress is off; delete it by hand or \
-             switch the flag on",
+            "Ingress sites/blog-website is no longer wanted and stays, because --enable-ingress is off: delete it by hand, \
+             or switch the flag on",
         ),
         (
             by_ingress(),
             ExposureKind::HttpRoute,
-            "HTTPRoute sites/blog-website is not wanted any more but stays: --enable-gateway-api is off; delete it by \
-             hand or switch the flag on",
+            "HTTPRoute sites/blog-website is no longer wanted and stays, because --enable-gateway-api is off: delete it by \
+             hand, or switch the flag on",
         ),
     ] {
         let bucket = exposed_before(kind, exposure);
@@ -470,6 +470,11 @@ fn a_missing_right_to_see_the_child_is_said_where_there_is_something_to_see() {
     };
     assert_eq!(
         said(&forbidden(&bucket(by_ingress()))),
+        "False/ReconcileFailed, type"
+    );
+    // The name of what was there stays on record.
+    assert_eq!(
+        said(&forbidden(&exposed_before(ExposureKind::Ingress, by_ingress()))),
         "False/ReconcileFailed, name+type"
     );
     let report = forbidden(&exposed_before(ExposureKind::Ingress, Value::Null));
@@ -793,7 +798,7 @@ proptest! {
             }
             let wants = plan.as_ref().is_some_and(|p| p.children.iter().any(|c| matches!(c, ChildPlan::Want(_))));
             if let (true, ChildState::Foreign { owner }) = (wants, &case.state) {
-                prop_assert_eq!(said(&report), "False/ReconcileFailed, name+type");
+                prop_assert_eq!(said(&report), "False/ReconcileFailed, type");
                 let message = &report.conditions[0].message;
                 let object = format!("{} sites/blog-website", kind.as_str());
                 prop_assert!(message.contains(owner.as_str()) && message.contains(&object), "{}", message);

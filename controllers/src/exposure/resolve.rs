@@ -16,12 +16,14 @@ use crate::garage::bucket::is_reservation;
 
 use super::{
     ExposureKind,
+    class::CLASS_ANNOTATION,
     cluster::{self, PortProblem, Shape, Unavailable, WEB_PORT_NAME},
     grant::{self, Denied, Reference},
     hostname::{self, HostnameProblem, Hostnames, HostnamesProblem, ListProblem, MAX_HOSTNAMES},
     httproute::httproute,
     ingress::ingress,
-    names::{BUCKET_LABEL, MAX_NAME, child_name, label_value},
+    lookup::Unseen,
+    names::{BUCKET_LABEL, MAX_NAME, child_name, is_label_value, is_metadata_key, is_subdomain, label_value},
     tenancy::Guards,
 };
 
@@ -45,6 +47,8 @@ pub struct Inputs<'a> {
     pub cluster: ClusterLookup<'a>,
     /// Grants of the cluster's namespace; others are ignored. Not read when both are in one namespace.
     pub grants: Vec<&'a GarageReferenceGrant>,
+    /// Why some grants there cannot be seen, if so.
+    pub unseen_grants: Option<Unseen>,
     /// Labels of the bucket's namespace, needed only if [`needs_namespace_labels`]. `None`: not found.
     pub namespace_labels: Option<&'a BTreeMap<String, String>>,
     /// What this installation lets its tenants ask for.
@@ -58,6 +62,8 @@ pub enum ClusterLookup<'a> {
     NotServed,
     /// There is no such cluster.
     Missing,
+    /// It may exist, and cannot be seen.
+    Unseen(&'a Unseen),
     /// This one.
     Found(&'a GarageCluster),
 }
@@ -262,6 +268,8 @@ pub enum ClusterProblem {
     NotServed,
     /// There is none of this name.
     Missing,
+    /// It may exist, and cannot be seen.
+    Unseen(Unseen),
     /// It is being deleted.
     Deleting,
     /// Its phase, which is not `Running`.
@@ -339,6 +347,7 @@ impl fmt::Display for Blocked {
                         f.write_str("the API server does not serve GarageCluster v1beta2: install its CRD")
                     }
                     ClusterProblem::Missing => f.write_str("not found: create it or correct spec.clusterRef"),
+                    ClusterProblem::Unseen(unseen) => unseen.fmt(f),
                     ClusterProblem::Deleting => f.write_str("is being deleted"),
                     ClusterProblem::NotRunning(Some(phase)) => {
                         write!(f, "status.phase is {phase}: waiting for Running")
@@ -486,12 +495,16 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, Blocked> {
     check_bucket(bucket, &wanted)?;
     check_guards(bucket, &wanted, inputs.guards)?;
 
+    // Where nothing of a namespace is seen, whether a grant is missing there is not known.
+    if let ClusterLookup::Unseen(Unseen::NotWatched { .. }) = inputs.cluster {
+        usable_cluster(inputs)?;
+    }
     grant::check(
         reference(bucket),
         inputs.grants.iter().copied(),
         inputs.namespace_labels,
     )
-    .map_err(Blocked::GrantDenied)?;
+    .map_err(|denied| Blocked::GrantDenied(denied.where_unseen(inputs.unseen_grants.clone())))?;
     let cluster = usable_cluster(inputs)?;
 
     let alias = recorded_alias(bucket).ok_or(Blocked::WaitingForAlias)?;
@@ -626,6 +639,15 @@ fn check_bucket(bucket: &GarageBucket, wanted: &Wanted<'_>) -> Result<(), Blocke
             Ok(())
         }
         WantedVia::Gateway(gateway) => parents(bucket, gateway).map(|_| ()),
+    }?;
+    match wanted.via {
+        WantedVia::Ingress(ingress) => {
+            check_metadata(bucket, "ingress", &ingress.labels, &ingress.annotations)?;
+            check_ingress_names(bucket, ingress)
+        }
+        WantedVia::Gateway(gateway) => {
+            check_metadata(bucket, "gateway", &gateway.labels, &gateway.annotations)
+        }
     }
 }
 
@@ -643,8 +665,21 @@ fn check_guards(bucket: &GarageBucket, wanted: &Wanted<'_>, guards: &Guards) -> 
         WantedVia::Ingress(ingress) => (ExposureKind::Ingress, "ingress", &ingress.annotations),
         WantedVia::Gateway(gateway) => (ExposureKind::HttpRoute, "gateway", &gateway.annotations),
     };
-    let mut keys = annotations.iter().flat_map(BTreeMap::keys);
-    match keys.find(|key| !guards.allows_annotation(kind, key)) {
+    let labels = match wanted.via {
+        WantedVia::Ingress(ingress) => &ingress.labels,
+        WantedVia::Gateway(gateway) => &gateway.labels,
+    };
+    if let Some(key) = keys_of(labels).find(|key| !guards.allows_label(key)) {
+        return Err(in_bucket(
+            bucket,
+            &format!("spec.websiteExposure.{field}.labels"),
+            format!(
+                "{key:?} is not allowed here: keys begin with {}",
+                guards.label_prefixes.join(" or ")
+            ),
+        ));
+    }
+    match keys_of(annotations).find(|key| !guards.allows_annotation(kind, key)) {
         None => Ok(()),
         Some(key) => Err(in_bucket(
             bucket,
@@ -655,6 +690,74 @@ fn check_guards(bucket: &GarageBucket, wanted: &Wanted<'_>, guards: &Guards) -> 
             ),
         )),
     }
+}
+
+fn keys_of(map: &Option<BTreeMap<String, String>>) -> impl Iterator<Item = &String> {
+    map.iter().flat_map(BTreeMap::keys)
+}
+
+/// Checks what the API server would refuse on the generated object, where its message names no field of the bucket.
+fn check_metadata(
+    bucket: &GarageBucket,
+    section: &str,
+    labels: &Option<BTreeMap<String, String>>,
+    annotations: &Option<BTreeMap<String, String>>,
+) -> Result<(), Blocked> {
+    const KEY: &str = "is no key: it has at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both \
+                       ends, perhaps behind a DNS name and '/'";
+    let invalid = |part: &str, reason: String| {
+        Err(in_bucket(
+            bucket,
+            &format!("spec.websiteExposure.{section}.{part}"),
+            reason,
+        ))
+    };
+    for (part, map) in [("labels", labels), ("annotations", annotations)] {
+        if let Some(key) = keys_of(map).find(|key| !is_metadata_key(key)) {
+            return invalid(part, format!("{key:?} {KEY}"));
+        }
+    }
+    let bad = labels.iter().flatten().find(|(_, value)| !is_label_value(value));
+    if let Some((key, value)) = bad {
+        let reason = format!(
+            "{key:?}: {value:?} is no label value: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at \
+             both ends"
+        );
+        return invalid("labels", reason);
+    }
+    Ok(())
+}
+
+/// Checks the names in the settings of an Ingress.
+fn check_ingress_names(bucket: &GarageBucket, ingress: &IngressExposure) -> Result<(), Blocked> {
+    let invalid = |part: &str, reason: String| {
+        Err(in_bucket(
+            bucket,
+            &format!("spec.websiteExposure.ingress.{part}"),
+            reason,
+        ))
+    };
+    for (part, name) in [
+        ("ingressClassName", &ingress.ingress_class_name),
+        ("tlsSecretName", &ingress.tls_secret_name),
+    ] {
+        if let Some(name) = text(name).filter(|name| !is_subdomain(name)) {
+            let reason = format!("{name:?} is no name: use lower-case letters, digits, '-' and '.'");
+            return invalid(part, reason);
+        }
+    }
+    let annotated = ingress
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(CLASS_ANNOTATION));
+    if let (Some(annotated), Some(class)) = (annotated, text(&ingress.ingress_class_name))
+        && annotated != class
+    {
+        let reason =
+            format!("{CLASS_ANNOTATION} is {annotated}, and ingressClassName is {class}: remove one of them");
+        return invalid("annotations", reason);
+    }
+    Ok(())
 }
 
 /// The hostname that stands where none is listed keeps to the same limits.
@@ -760,7 +863,8 @@ fn parents(bucket: &GarageBucket, gateway: &GatewayExposure) -> Result<Vec<Paren
             format!("has {} entries: at most {MAX_PARENTS} are possible", refs.len()),
         ));
     }
-    refs.iter()
+    let parents: Vec<Parent> = refs
+        .iter()
         .enumerate()
         .map(|(index, parent)| {
             if parent.name.is_empty() {
@@ -792,7 +896,24 @@ fn parents(bucket: &GarageBucket, gateway: &GatewayExposure) -> Result<Vec<Paren
                 port,
             })
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    for (index, parent) in parents.iter().enumerate() {
+        let same = |other: &&Parent| {
+            (&other.group, &other.kind, &other.namespace, &other.name)
+                == (&parent.group, &parent.kind, &parent.namespace, &parent.name)
+        };
+        let whole = |parent: &Parent| parent.section_name.is_none() && parent.port.is_none();
+        let before = parents.iter().take(index).filter(same);
+        let clash = |other: &Parent| other == parent || whole(other) || whole(parent);
+        if before.clone().any(clash) {
+            let reason = format!(
+                "names {} {}/{} again: leave it out, or give each entry of one parent a sectionName of its own",
+                parent.kind, parent.namespace, parent.name
+            );
+            return Err(in_bucket(bucket, &format!("{FIELD}[{index}]"), reason));
+        }
+    }
+    Ok(parents)
 }
 
 /// The cluster, if it can be used and serves websites.
@@ -806,6 +927,7 @@ fn usable_cluster<'a>(inputs: &Inputs<'a>) -> Result<&'a GarageCluster, Blocked>
     let cluster = match inputs.cluster {
         ClusterLookup::NotServed => return Err(unavailable(ClusterProblem::NotServed)),
         ClusterLookup::Missing => return Err(unavailable(ClusterProblem::Missing)),
+        ClusterLookup::Unseen(unseen) => return Err(unavailable(ClusterProblem::Unseen(unseen.clone()))),
         ClusterLookup::Found(cluster) => cluster,
     };
     cluster::availability(cluster).map_err(|why| match why {

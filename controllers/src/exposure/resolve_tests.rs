@@ -75,6 +75,7 @@ fn decide_with(
         bucket,
         cluster,
         grants: grants.to_vec(),
+        unseen_grants: None,
         namespace_labels: None,
         guards: &UNLIMITED,
     })
@@ -620,6 +621,7 @@ fn a_grant_by_label_needs_the_labels_of_the_namespace() {
         bucket: &bucket,
         cluster: ClusterLookup::Found(&cluster),
         grants: vec![&by_label],
+        unseen_grants: None,
         namespace_labels: Some(&labels),
         guards: &UNLIMITED,
     };
@@ -763,10 +765,154 @@ fn parents_are_checked_again() {
         (json!(many), String::new()),
         (json!([{ "name": "a" }, { "name": "" }]), "[1].name".to_owned()),
         (json!([{ "name": "a", "port": 0 }]), "[0].port".to_owned()),
+        // Gateway API takes no parent twice unless each entry names a part of its own.
+        (
+            json!([{ "name": "a" }, { "name": "b" }, { "name": "a" }]),
+            "[2]".to_owned(),
+        ),
+        (
+            json!([{ "name": "a", "sectionName": "http" }, { "name": "a", "sectionName": "http" }]),
+            "[1]".to_owned(),
+        ),
+        (
+            json!([{ "name": "a", "sectionName": "http" }, { "name": "a", "namespace": "sites" }]),
+            "[1]".to_owned(),
+        ),
     ] {
         let result = decide(&bucket(json!({ "gateway": { "parentRefs": refs } })), &storage());
         assert_eq!(refusal(result).0, format!("{FIELD}{field}"));
     }
+}
+
+#[test]
+fn one_parent_may_be_named_for_several_parts() {
+    let refs = json!([
+        { "name": "a", "sectionName": "http" }, { "name": "a", "sectionName": "https" },
+        { "name": "a", "namespace": "other" }, { "name": "b", "port": 80 }, { "name": "b", "port": 443 },
+    ]);
+    let bucket = bucket(json!({ "gateway": { "parentRefs": refs } }));
+    assert!(decide(&bucket, &storage()).is_ok());
+}
+
+#[test]
+fn what_the_api_server_would_refuse_on_the_object_is_refused_by_the_field_of_the_bucket() {
+    let ingress = |part: &str, value: Value| {
+        let mut ingress = json!({});
+        ingress[part] = value;
+        json!({ "ingress": ingress })
+    };
+    for (exposure, field, says) in [
+        (
+            ingress("ingressClassName", json!("My Class")),
+            "ingress.ingressClassName",
+            "is no name",
+        ),
+        (
+            ingress("tlsSecretName", json!("docs_tls")),
+            "ingress.tlsSecretName",
+            "is no name",
+        ),
+        (
+            ingress("labels", json!({ "a b": "c" })),
+            "ingress.labels",
+            "\"a b\" is no key",
+        ),
+        (
+            ingress("labels", json!({ "team": "a b" })),
+            "ingress.labels",
+            "\"a b\" is no label value",
+        ),
+        (
+            ingress("annotations", json!({ "/x": "" })),
+            "ingress.annotations",
+            "\"/x\" is no key",
+        ),
+        (
+            json!({ "ingress": {
+                "ingressClassName": "nginx", "annotations": { "kubernetes.io/ingress.class": "gce" },
+            } }),
+            "ingress.annotations",
+            "is gce, and ingressClassName is nginx: remove one of them",
+        ),
+        (
+            json!({ "gateway": { "parentRefs": [{ "name": "g" }], "labels": { "x": "-" } } }),
+            "gateway.labels",
+            "is no label value",
+        ),
+    ] {
+        let (at, message) = refusal(decide(&bucket(exposure), &storage()));
+        assert_eq!(at, format!("spec.websiteExposure.{field}"));
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
+fn a_label_that_is_not_allowed_is_refused_by_its_key() {
+    let guards = Guards {
+        label_prefixes: vec!["team.example.com/".into()],
+        ..Guards::default()
+    };
+    let labelled = |key: &str| {
+        let bucket = bucket(json!({ "ingress": { "labels": { key: "x" } } }));
+        let cluster = storage();
+        resolve(&Inputs {
+            bucket: &bucket,
+            cluster: ClusterLookup::Found(&cluster),
+            grants: Vec::new(),
+            unseen_grants: None,
+            namespace_labels: None,
+            guards: &guards,
+        })
+    };
+    assert!(labelled("team.example.com/name").is_ok());
+    let (field, message) = refusal(labelled("shard"));
+    assert_eq!(field, "spec.websiteExposure.ingress.labels");
+    assert!(
+        message.contains("\"shard\" is not allowed here: keys begin with team.example.com/"),
+        "{message}"
+    );
+}
+
+#[test]
+fn where_nothing_of_a_namespace_is_seen_no_grant_is_asked_for() {
+    let bucket = changed(gateway(), "/spec/clusterRef/namespace", json!("storage"));
+    let not_watched = Unseen::NotWatched {
+        namespace: "storage".into(),
+    };
+    let blocked = decide_with(&bucket, ClusterLookup::Unseen(&not_watched), &[]).unwrap_err();
+    assert_eq!(
+        blocked.to_string(),
+        "GarageCluster storage/garage: namespace storage is not watched: add it to --watch-namespaces (chart value \
+         watchNamespaces)"
+    );
+    // Only a bucket that may use the cluster learns that it cannot be read.
+    let bad = Unseen::Undecodable {
+        error: "spec.webApi: no".into(),
+    };
+    let denied = decide_with(&bucket, ClusterLookup::Unseen(&bad), &[]).unwrap_err();
+    assert!(matches!(denied, Blocked::GrantDenied(_)));
+    let told = decide_with(&bucket, ClusterLookup::Unseen(&bad), &[&grant()]).unwrap_err();
+    assert!(
+        told.to_string().contains("a field does not fit: spec.webApi: no"),
+        "{told}"
+    );
+    // A grant that cannot be read may be the one.
+    let cluster = cluster_in("storage", json!({ "storage": {} }));
+    let inputs = Inputs {
+        bucket: &bucket,
+        cluster: ClusterLookup::Found(&cluster),
+        grants: Vec::new(),
+        unseen_grants: Some(Unseen::Undecodable {
+            error: "buckets: spec.from: no".into(),
+        }),
+        namespace_labels: None,
+        guards: &UNLIMITED,
+    };
+    let denied = resolve(&inputs).unwrap_err().to_string();
+    assert!(
+        denied.contains("there may be one") && denied.contains("buckets: spec.from: no"),
+        "{denied}"
+    );
 }
 
 #[test]
@@ -1102,6 +1248,7 @@ fn limited(bucket: &GarageBucket, guards: &Guards) -> Result<Resolved, Blocked> 
         bucket,
         cluster: ClusterLookup::Found(&cluster),
         grants: Vec::new(),
+        unseen_grants: None,
         namespace_labels: None,
         guards,
     })

@@ -47,13 +47,19 @@ pub struct Shared {
     pub name: String,
 }
 
-impl std::fmt::Display for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} is also exposed by GarageBucket {}/{}, which is older",
-            self.hostname, self.namespace, self.name
-        )
+impl Shared {
+    /// The message for a bucket of `namespace`. It does not name a bucket of another namespace: any hostname can be tried.
+    pub fn tell(&self, namespace: &str) -> String {
+        let Self {
+            hostname,
+            namespace: there,
+            name,
+        } = self;
+        if there == namespace {
+            format!("{hostname} is also exposed by GarageBucket {there}/{name}, which is older")
+        } else {
+            format!("{hostname} is also exposed by an older GarageBucket of another namespace")
+        }
     }
 }
 
@@ -193,7 +199,7 @@ mod tests {
         // when: the older one follows, then: the younger one is looked at again and told
         assert_eq!(names(&index.step(&old, &[], &www)), ["young"]);
         assert_eq!(
-            index.older(&young, &www)[0].to_string(),
+            index.older(&young, &www)[0].tell("sites"),
             "www.example.com is also exposed by GarageBucket sites/old, which is older"
         );
         assert_eq!(index.older(&old, &www), []);

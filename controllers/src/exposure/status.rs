@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 
 use super::{
     ExposureKind,
+    class::{ClassState, IngressClasses},
     ingress::addresses,
     names::child_name,
-    plan::{ClassState, Finding, speaks},
+    plan::{Finding, hostnames_of, speaks},
     readiness::readiness,
     resolve::{
         Blocked, BlockedReason, ConditionEffect, Resolved, Selection, StatusEffect, Via, selection, set_aside,
@@ -117,9 +118,11 @@ fn type_only(kind: ExposureKind) -> WebsiteExposureStatus {
     }
 }
 
-fn type_and_name(kind: ExposureKind, bucket: &GarageBucket) -> WebsiteExposureStatus {
+/// Type, and the name only where the bucket's child `stands` or existed when it was last seen: a later removal looks for
+/// the name on record, and `LeftBehind` names it.
+fn type_and_known_name(kind: ExposureKind, bucket: &GarageBucket, stands: bool) -> WebsiteExposureStatus {
     WebsiteExposureStatus {
-        name: Some(child_name(&bucket.name_any())),
+        name: (stands || recorded(bucket) == Some(kind)).then(|| child_name(&bucket.name_any())),
         ..type_only(kind)
     }
 }
@@ -156,9 +159,13 @@ pub fn report(
             }
             Finding::Exposed {
                 resolved,
-                class,
+                classes,
                 shared,
-            } => also_shared(exposed(kind, bucket, resolved, *class, children), shared),
+                held,
+            } => {
+                let report = exposed(kind, bucket, resolved, classes, held.as_deref(), children);
+                also_shared(report, shared, &resolved.namespace)
+            }
         },
     }
 }
@@ -179,7 +186,9 @@ pub fn report_error(kind: ExposureKind, bucket: &GarageBucket, error: &Reconcile
     let report =
         Report::new(Outcome::Done).condition(condition(Reason::ReconcileFailed, error.message.clone()));
     match (error.class, selection(bucket)) {
-        (ErrorClass::Forbidden, Selection::Kind(_)) => report.field(FIELD, set(type_and_name(kind, bucket))),
+        (ErrorClass::Forbidden, Selection::Kind(_)) => {
+            report.field(FIELD, set(type_and_known_name(kind, bucket, false)))
+        }
         _ => report,
     }
 }
@@ -217,7 +226,7 @@ fn held(kind: ExposureKind, bucket: &GarageBucket, reason: &HoldReason) -> Repor
     };
     Report::new(Outcome::RequeueAfter(LONG))
         .condition(condition(reason, message))
-        .field(FIELD, set(type_and_name(kind, bucket)))
+        .field(FIELD, set(type_and_known_name(kind, bucket, false)))
 }
 
 /// Adds what there is to say about a child that is not wanted.
@@ -229,7 +238,7 @@ fn with_removal(kind: ExposureKind, report: Report, leftover: Option<&str>, chil
                 ExposureKind::HttpRoute => "--enable-gateway-api",
             };
             let text = format!(
-                "{object} is not wanted any more but stays: {flag} is off; delete it by hand or switch the flag on"
+                "{object} is no longer wanted and stays, because {flag} is off: delete it by hand, or switch the flag on"
             );
             report.note(true, "LeftBehind", text)
         }
@@ -250,16 +259,17 @@ fn with_removal(kind: ExposureKind, report: Report, leftover: Option<&str>, chil
 
 /// A removal that the condition itself has to tell of.
 fn failed_removal(kind: ExposureKind, bucket: &GarageBucket, report: Report, children: &Children) -> Report {
-    let failed = children
-        .0
-        .iter()
-        .any(|child| matches!(child.state, ChildState::Failed(..)));
-    if failed {
+    let mut all = children.0.iter();
+    match all.find(|child| matches!(child.state, ChildState::Failed(..))) {
         // The name stays on record, so that what is still there is looked for.
-        let fields = vec![(FIELD, set(type_and_name(kind, bucket)))];
-        Report { fields, ..report }
-    } else {
-        report
+        Some(child) => {
+            let block = type_and_known_name(kind, bucket, child.live.is_some());
+            Report {
+                fields: vec![(FIELD, set(block))],
+                ..report
+            }
+        }
+        None => report,
     }
 }
 
@@ -329,7 +339,9 @@ fn blocked_report(
         StatusEffect::Kept => report,
         StatusEffect::Cleared => report.field(FIELD, StatusField::Clear),
         StatusEffect::TypeOnly => report.field(FIELD, set(type_only(kind))),
-        StatusEffect::TypeAndName => report.field(FIELD, set(type_and_name(kind, bucket))),
+        StatusEffect::TypeAndName => {
+            report.field(FIELD, set(type_and_known_name(kind, bucket, !serving.is_empty())))
+        }
     }
 }
 
@@ -355,7 +367,8 @@ fn exposed(
     kind: ExposureKind,
     bucket: &GarageBucket,
     resolved: &Resolved,
-    class: ClassState,
+    classes: &IngressClasses,
+    held: Option<&[String]>,
     children: &Children,
 ) -> Report {
     let Some(child) = children.find(&kind.api(), &resolved.name) else {
@@ -370,10 +383,10 @@ fn exposed(
             );
             Report::new(Outcome::Done)
                 .condition(condition(Reason::NotReady, message))
-                .field(FIELD, set(type_and_name(kind, bucket)))
+                .field(FIELD, set(type_only(kind)))
         }
         ChildState::Unchanged | ChildState::Created | ChildState::Updated | ChildState::Contested { .. } => {
-            standing(kind, resolved, class, child)
+            standing(kind, resolved, classes, held, child)
         }
         ChildState::Foreign { owner } => {
             let message = format!(
@@ -383,13 +396,15 @@ fn exposed(
             );
             Report::new(Outcome::RequeueAfter(LONG))
                 .condition(condition(Reason::ReconcileFailed, message))
-                .field(FIELD, set(type_and_name(kind, bucket)))
+                .field(FIELD, set(type_only(kind)))
         }
         ChildState::Waiting => {
+            let live = child.live.as_deref();
             let message = format!(
-                "{resolved} is being deleted and held back by a finalizer: it is created anew once it is gone"
+                "{resolved} is being deleted and held back by {}: it is created anew once it is gone",
+                finalizers(live)
             );
-            let status = seen(kind, resolved, child.live.as_deref());
+            let status = seen(kind, resolved, held, live);
             Report::new(Outcome::Waiting {
                 reason: "terminating child",
                 retry: SHORT,
@@ -401,7 +416,10 @@ fn exposed(
             let report =
                 Report::new(Outcome::Done).condition(condition(Reason::ReconcileFailed, message.clone()));
             match class {
-                ErrorClass::Forbidden => report.field(FIELD, set(type_and_name(kind, bucket))),
+                ErrorClass::Forbidden => {
+                    let block = type_and_known_name(kind, bucket, child.live.is_some());
+                    report.field(FIELD, set(block))
+                }
                 _ => report,
             }
         }
@@ -409,12 +427,22 @@ fn exposed(
     }
 }
 
+/// Who keeps an object that is being deleted: `the finalizer a` or `the finalizers a, b`.
+fn finalizers(live: Option<&Child>) -> String {
+    let list = live.and_then(|live| live.metadata.finalizers.as_deref());
+    match list.unwrap_or_default() {
+        [] => "a finalizer".to_owned(),
+        [one] => format!("the finalizer {one}"),
+        more => format!("the finalizers {}", more.join(", ")),
+    }
+}
+
 /// Adds that an older bucket exposes the same hostname: which of the two is served is the controller's choice. On the
 /// condition too, so that it is seen for as long as it lasts, and told once however often the operator starts.
-fn also_shared(mut report: Report, shared: &[Shared]) -> Report {
+fn also_shared(mut report: Report, shared: &[Shared], namespace: &str) -> Report {
     let said = shared
         .iter()
-        .map(Shared::to_string)
+        .map(|shared| shared.tell(namespace))
         .collect::<Vec<_>>()
         .join(", ");
     let stands = |reason| matches!(Reason::parse(reason), Some(Reason::Exposed | Reason::NotReady));
@@ -428,35 +456,44 @@ fn also_shared(mut report: Report, shared: &[Shared]) -> Report {
 }
 
 /// The object stands as wanted: what it and its parents say.
-fn standing(kind: ExposureKind, resolved: &Resolved, class: ClassState, child: &SettledChild) -> Report {
+fn standing(
+    kind: ExposureKind,
+    resolved: &Resolved,
+    classes: &IngressClasses,
+    held: Option<&[String]>,
+    child: &SettledChild,
+) -> Report {
     let live = child.live.as_deref();
-    let report = Report::new(Outcome::Done).field(FIELD, set(seen(kind, resolved, live)));
+    // A contested object changes back and forth: the event names that, and status follows neither side.
+    let judged = live.filter(|_| !matches!(child.state, ChildState::Contested { .. }));
+    let mut block = seen(kind, resolved, held, live);
+    if judged.is_none() {
+        block.hostnames = Some(resolved.hostnames.clone());
+    }
+    let changed = changed_hosts(resolved, &block);
+    let mut report = Report::new(Outcome::Done).field(FIELD, set(block));
     match &resolved.via {
         Via::Ingress(settings) => {
-            let suffix = match (class, settings.class.as_deref()) {
-                (ClassState::Missing, Some(name)) => {
-                    format!("there is no IngressClass {name}, so no controller serves it yet")
-                }
-                (ClassState::NoDefault | ClassState::Missing, _) => {
-                    "it names no class and no IngressClass is the default, so no controller serves it yet"
-                        .to_owned()
-                }
-                (ClassState::Fine, _) => {
-                    return report.condition(condition(Reason::Exposed, resolved.to_string()));
-                }
+            let state = ClassState::of(judged, settings.class.as_deref(), classes);
+            let message = match &state {
+                ClassState::Fine => resolved.to_string(),
+                state => format!("{resolved}; {state}"),
             };
+            report = report.condition(condition(Reason::Exposed, message + &changed));
+            if state.is_certain() {
+                report = report.note(true, "IngressClassMissing", format!("{resolved}: {state}"));
+            }
             report
-                .condition(condition(Reason::Exposed, format!("{resolved}; {suffix}")))
-                .note(true, "IngressClassMissing", format!("{resolved}: {suffix}"))
         }
         Via::HttpRoute(settings) => {
             let readiness = readiness(&whole(live), &settings.parents);
             if readiness.ready() {
-                return report.condition(condition(Reason::Exposed, resolved.to_string()));
+                let message = resolved.to_string() + &changed;
+                return report.condition(condition(Reason::Exposed, message));
             }
             let mut report = report.condition(condition(
                 Reason::NotReady,
-                format!("{resolved}: {}", readiness.message()),
+                format!("{resolved}: {}{changed}", readiness.message()),
             ));
             report.outcome = Outcome::Waiting {
                 reason: "route parents",
@@ -467,17 +504,45 @@ fn standing(kind: ExposureKind, resolved: &Resolved, class: ClassState, child: &
     }
 }
 
+/// What a message adds when the live object has other hostnames than those that were applied; empty if it has not.
+/// Admission may change an object while it is written, and nothing is written again over that.
+fn changed_hosts(resolved: &Resolved, block: &WebsiteExposureStatus) -> String {
+    let live = block.hostnames.as_deref().unwrap_or_default();
+    let same = live.len() == resolved.hostnames.len() && resolved.hostnames.iter().all(|h| live.contains(h));
+    if same {
+        return String::new();
+    }
+    format!(
+        "; it serves {} in place of {}: an admission webhook or policy, or another client, changes its hostnames",
+        live.join(", "),
+        resolved.hostnames.join(", ")
+    )
+}
+
 /// Status of an object that stands.
-fn seen(kind: ExposureKind, resolved: &Resolved, live: Option<&Child>) -> WebsiteExposureStatus {
+fn seen(
+    kind: ExposureKind,
+    resolved: &Resolved,
+    held: Option<&[String]>,
+    live: Option<&Child>,
+) -> WebsiteExposureStatus {
     let whole = whole(live);
     let (mut found, mut parents) = (None, None);
     match &resolved.via {
-        Via::Ingress(_) => found = Some(addresses(&whole)).filter(|list| !list.is_empty()),
+        Via::Ingress(_) => {
+            let list = held.map_or_else(|| addresses(&whole), <[String]>::to_vec);
+            found = Some(list).filter(|list| !list.is_empty());
+        }
         Via::HttpRoute(settings) => parents = Some(readiness(&whole, &settings.parents).status()),
     }
+    let hostnames = live.map(|live| hostnames_of(kind, live)).unwrap_or_default();
     WebsiteExposureStatus {
         name: Some(resolved.name.clone()),
-        hostnames: Some(resolved.hostnames.clone()),
+        hostnames: Some(match hostnames.is_empty() {
+            // Only its metadata is known.
+            true => resolved.hostnames.clone(),
+            false => hostnames,
+        }),
         addresses: found,
         parents,
         ..type_only(kind)

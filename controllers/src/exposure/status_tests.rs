@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::from_value;
 
 use super::{
+    super::class::KnownClass,
     super::resolve::{
         Backend, BackendPort, ClusterProblem, IngressSettings, InvalidField, Parent, RouteSettings,
     },
@@ -153,7 +154,8 @@ fn blocked(kind: ExposureKind, bucket: &GarageBucket, blocked: Blocked) -> Vec<S
 fn standing_as(kind: ExposureKind, state: ChildState, live: Option<Value>) -> Vec<String> {
     let finding = Finding::Exposed {
         resolved: Box::new(resolved(kind)),
-        class: ClassState::Fine,
+        classes: IngressClasses::Assumed,
+        held: None,
         shared: Vec::new(),
     };
     found(kind, &fresh(kind), finding, &child(kind, state, live))
@@ -329,7 +331,7 @@ fn row_the_cluster_is_away_does_not_keep_words_that_are_over() {
 #[test]
 fn row_no_alias_names_what_goes_on_being_served() {
     for kind in KINDS {
-        let block = format!(r#"{{"name":"blog-website","type":"{}"}}"#, kind.as_str());
+        let block = format!(r#"{{"type":"{}"}}"#, kind.as_str());
         assert_eq!(
             blocked(kind, &fresh(kind), Blocked::WaitingForAlias),
             [
@@ -349,6 +351,8 @@ fn row_no_alias_names_what_goes_on_being_served() {
             kind.as_str()
         );
         assert!(told[0].ends_with(&suffix), "{told:#?}");
+        let named = format!(r#"{{"name":"blog-website","type":"{}"}}"#, kind.as_str());
+        assert_eq!(told[1], named);
     }
 }
 
@@ -442,7 +446,8 @@ fn row_foreign_names_object_owner_and_the_way_out() {
                      with the annotation routewright.dev/adopt set to the bucket's uid",
                     kind.as_str()
                 ),
-                format!(r#"{{"name":"blog-website","type":"{}"}}"#, kind.as_str()),
+                // The name on record is never that of another owner's object.
+                format!(r#"{{"type":"{}"}}"#, kind.as_str()),
                 "again in 300 s".into(),
             ]
         );
@@ -472,7 +477,7 @@ fn row_failures_keep_status_unless_a_right_is_missing() {
             ),
             [
                 "False/ReconcileFailed: apply: no right".to_owned(),
-                format!(r#"{{"name":"blog-website","type":"{}"}}"#, kind.as_str()),
+                format!(r#"{{"type":"{}"}}"#, kind.as_str()),
             ]
         );
         let panic = ReconcileError::new(ErrorClass::Panic, "the reconcile panicked");
@@ -588,7 +593,11 @@ fn row_ok_tells_what_stands_and_looks_again_on_change_only() {
 #[test]
 fn an_ingress_without_a_class_to_serve_it_is_exposed_and_says_so() {
     let kind = ExposureKind::Ingress;
-    let with = |class: ClassState, name: Option<&str>| {
+    let with = |known: &[&str], name: Option<&str>| {
+        let known = known.iter().map(|name| KnownClass {
+            name: (*name).to_owned(),
+            default: false,
+        });
         let mut resolved = resolved(kind);
         resolved.via = Via::Ingress(IngressSettings {
             class: name.map(str::to_owned),
@@ -596,7 +605,8 @@ fn an_ingress_without_a_class_to_serve_it_is_exposed_and_says_so() {
         });
         let finding = Finding::Exposed {
             resolved: Box::new(resolved),
-            class,
+            classes: IngressClasses::Known(known.collect()),
+            held: None,
             shared: Vec::new(),
         };
         let mut told = found(
@@ -609,12 +619,12 @@ fn an_ingress_without_a_class_to_serve_it_is_exposed_and_says_so() {
         told
     };
     assert_eq!(
-        with(ClassState::Fine, None),
+        with(&["nginx"], Some("nginx")),
         ["True/Exposed: Ingress sites/blog-website"]
     );
     let text = "Ingress sites/blog-website; there is no IngressClass nginx, so no controller serves it yet";
     assert_eq!(
-        with(ClassState::Missing, Some("nginx")),
+        with(&[], Some("nginx")),
         [
             format!("True/Exposed: {text}"),
             format!(
@@ -623,7 +633,7 @@ fn an_ingress_without_a_class_to_serve_it_is_exposed_and_says_so() {
             ),
         ]
     );
-    let told = with(ClassState::NoDefault, None);
+    let told = with(&["nginx"], None);
     assert!(
         told[0].ends_with(
             "it names no class and no IngressClass is the default, so no controller serves it yet"
@@ -705,12 +715,14 @@ fn a_hostname_of_an_older_bucket_is_said_for_as_long_as_the_object_stands() {
         let say = |state| {
             let finding = Finding::Exposed {
                 resolved: Box::new(resolved(kind)),
-                class: ClassState::Fine,
+                classes: IngressClasses::Assumed,
+                held: None,
                 shared: shared.clone(),
             };
             found(kind, &fresh(kind), finding, &child(kind, state, Some(serving())))
         };
-        let text = "www.example.org is also exposed by GarageBucket shop/front, which is older";
+        // Which one it is, is not for other namespaces to know.
+        let text = "www.example.org is also exposed by an older GarageBucket of another namespace";
         // On the condition, and as a warning.
         let standing = say(ChildState::Created);
         assert!(
@@ -728,6 +740,42 @@ fn a_hostname_of_an_older_bucket_is_said_for_as_long_as_the_object_stands() {
         assert!(
             failed.iter().all(|line| !line.contains("also exposed")),
             "{failed:?}"
+        );
+    }
+}
+
+#[test]
+fn hostnames_that_admission_changed_are_told_and_the_live_ones_are_shown() {
+    for kind in KINDS {
+        let host = "blog.example.com.stage.example";
+        let mut live = serving();
+        live["spec"] = match kind {
+            ExposureKind::Ingress => json!({ "rules": [{ "host": host }, { "host": host }] }),
+            ExposureKind::HttpRoute => json!({ "hostnames": [host] }),
+        };
+        let finding = Finding::Exposed {
+            resolved: Box::new(resolved(kind)),
+            classes: IngressClasses::Assumed,
+            held: None,
+            shared: Vec::new(),
+        };
+        let told = found(
+            kind,
+            &fresh(kind),
+            finding,
+            &child(kind, ChildState::Created, Some(live)),
+        );
+        assert!(
+            told[0].starts_with("True/Exposed: ")
+                && told[0].ends_with(&format!(
+                    "; it serves {host} in place of blog.example.com: an admission webhook or policy, or another client, \
+                     changes its hostnames"
+                )),
+            "{told:#?}"
+        );
+        assert!(
+            told[1].contains(&format!(r#""hostnames":["{host}"]"#)),
+            "{told:#?}"
         );
     }
 }

@@ -1,5 +1,6 @@
-//! What an installation lets its tenants ask for: hostnames and annotations. Off where a list is empty. Only the rules
-//! live here; which field of which bucket breaks one is said in `resolve`.
+//! What an installation lets its tenants ask for: hostnames, global aliases that are hostnames, annotations and labels.
+//! Off where a list is empty. Only the rules live here; `resolve` and the bucket controller
+//! name the field of the bucket that breaks one.
 
 use super::{
     ExposureKind,
@@ -15,6 +16,8 @@ pub struct Guards {
     pub ingress_annotation_prefixes: Vec<String>,
     /// What the key of an annotation of an HTTPRoute may begin with.
     pub httproute_annotation_prefixes: Vec<String>,
+    /// What the key of a label of either may begin with.
+    pub label_prefixes: Vec<String>,
 }
 
 /// No limits.
@@ -22,6 +25,7 @@ pub static UNLIMITED: Guards = Guards {
     hostname_suffixes: Vec::new(),
     ingress_annotation_prefixes: Vec::new(),
     httproute_annotation_prefixes: Vec::new(),
+    label_prefixes: Vec::new(),
 };
 
 impl Guards {
@@ -34,6 +38,18 @@ impl Guards {
             None => false,
         };
         self.hostname_suffixes.is_empty() || self.hostname_suffixes.iter().any(below)
+    }
+
+    /// Whether a bucket may have this global alias. One with a dot is a hostname for Garage's web API, whatever the root
+    /// domain; one without is a name below the root domain, which the installation chose.
+    pub fn allows_alias(&self, alias: &str) -> bool {
+        !alias.contains('.') || self.allows_hostname(alias)
+    }
+
+    /// Whether an object may carry this label.
+    pub fn allows_label(&self, key: &str) -> bool {
+        let prefixes = &self.label_prefixes;
+        prefixes.is_empty() || prefixes.iter().any(|prefix| key.starts_with(prefix))
     }
 
     /// What the key of an annotation may begin with; empty for anything.
@@ -78,11 +94,11 @@ pub fn hostname_suffixes(list: &[String]) -> Result<Vec<String>, String> {
     entries(list).map(read).collect()
 }
 
-/// Reads `--allowed-ingress-annotation-prefixes` or its sister.
+/// Reads `--allowed-ingress-annotation-prefixes` or one of its sisters.
 ///
 /// # Errors
-/// The first entry that no key of an annotation can begin with.
-pub fn annotation_prefixes(list: &[String]) -> Result<Vec<String>, String> {
+/// The first entry that no key of an annotation or label can begin with.
+pub fn key_prefixes(list: &[String]) -> Result<Vec<String>, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let read = |entry: &str| {
         if entry.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -92,7 +108,7 @@ pub fn annotation_prefixes(list: &[String]) -> Result<Vec<String>, String> {
             Ok(entry.to_owned())
         } else {
             Err(format!(
-                "{entry:?}: no key of an annotation begins so; write a prefix such as cert-manager.io/"
+                "{entry:?}: no key of an annotation or label begins so; write a prefix such as cert-manager.io/"
             ))
         }
     };
@@ -146,9 +162,24 @@ mod tests {
     }
 
     #[test]
+    fn an_alias_with_a_dot_is_a_hostname_and_a_label_has_its_own_prefixes() {
+        let mut guards = guards(&["example.com"]);
+        guards.label_prefixes = key_prefixes(&list(&["team/"])).unwrap();
+        for (alias, allowed) in [
+            ("docs", true),
+            ("www.example.com", true),
+            ("www.bank.test", false),
+        ] {
+            assert_eq!(guards.allows_alias(alias), allowed, "{alias}");
+        }
+        assert!(guards.allows_label("team/name") && !guards.allows_label("app.kubernetes.io/part-of"));
+        assert!(UNLIMITED.allows_alias("www.bank.test") && UNLIMITED.allows_label("any/key"));
+    }
+
+    #[test]
     fn each_kind_has_its_own_prefixes() {
         let guards = Guards {
-            ingress_annotation_prefixes: annotation_prefixes(&list(&["cert-manager.io/", "team-"])).unwrap(),
+            ingress_annotation_prefixes: key_prefixes(&list(&["cert-manager.io/", "team-"])).unwrap(),
             ..Guards::default()
         };
         let ingress = |key| guards.allows_annotation(ExposureKind::Ingress, key);
@@ -176,11 +207,11 @@ mod tests {
             assert!(error.contains(said) && error.contains(entry), "{entry}: {error}");
         }
         for entry in ["*", "/x", "a b", "a/b/c", "a=b"] {
-            assert!(annotation_prefixes(&list(&[entry])).unwrap_err().contains(entry));
+            assert!(key_prefixes(&list(&[entry])).unwrap_err().contains(entry));
         }
         // Blanks around commas and empty entries mean nothing.
         assert_eq!(hostname_suffixes(&list(&[" a.org ", ""])).unwrap(), ["a.org"]);
-        assert_eq!(annotation_prefixes(&list(&["", " a/ "])).unwrap(), ["a/"]);
+        assert_eq!(key_prefixes(&list(&["", " a/ "])).unwrap(), ["a/"]);
     }
 
     proptest! {

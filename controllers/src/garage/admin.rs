@@ -19,8 +19,10 @@ use tracing::Instrument as _;
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The largest answer that is read, in bytes. A longer one is refused, not cut.
 pub const BODY_CAP: usize = 10 * 1024 * 1024;
-/// The longest text of an error that is kept, in characters.
+/// The longest text of an error that is kept, in bytes.
 pub const ERROR_TEXT_CAP: usize = 500;
+/// The longest message of Garage that is quoted, in bytes.
+const QUOTE_CAP: usize = 200;
 
 // --- what identifies things -------------------------------------------------------------------------------
 
@@ -130,6 +132,15 @@ impl fmt::Debug for Token {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(Url);
 
+/// Where an Admin API is, without the spelling of its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    scheme: String,
+    host: String,
+    port: Option<u16>,
+    path: String,
+}
+
 /// Why a text is no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
@@ -166,22 +177,26 @@ impl Endpoint {
         Ok(Self(url))
     }
 
-    /// The same for two spellings of one address: case, a default port, a slash at the end, and how much of the domain of
-    /// a Service is written out (`garage.ns.svc`, `garage.ns.svc.cluster.local`).
-    pub fn place(&self) -> (String, String, Option<u16>, String) {
+    /// The same for two spellings of one address: case, a default port, a slash at the end, and whether the cluster's own
+    /// domain is written out behind a Service (`garage.ns.svc`, `garage.ns.svc.cluster.local`). Any other domain behind it
+    /// makes another host.
+    pub fn place(&self, cluster_domain: &str) -> Place {
         let host = self.0.host_str().unwrap_or_default().trim_end_matches('.');
-        let labels: Vec<&str> = host.split('.').collect();
-        let host = match labels.as_slice() {
-            [service, namespace, "svc", ..] => format!("{service}.{namespace}.svc"),
-            _ => host.to_owned(),
-        };
+        let domain = cluster_domain.trim_matches('.').to_ascii_lowercase();
+        let inside = host
+            .strip_suffix(domain.as_str())
+            .and_then(|rest| rest.strip_suffix('.'));
+        let host = inside
+            .filter(|rest| rest.ends_with(".svc"))
+            .unwrap_or(host)
+            .to_owned();
         let path = self.0.path().trim_end_matches('/').to_owned();
-        (
-            self.0.scheme().to_owned(),
+        Place {
+            scheme: self.0.scheme().to_owned(),
             host,
-            self.0.port_or_known_default(),
+            port: self.0.port_or_known_default(),
             path,
-        )
+        }
     }
 
     fn call(&self, call: Call, query: &[(&str, &str)]) -> Url {
@@ -246,6 +261,26 @@ impl Call {
             Self::AddBucketAlias => "AddBucketAlias",
             Self::RemoveBucketAlias => "RemoveBucketAlias",
             Self::DeleteBucket => "DeleteBucket",
+        }
+    }
+
+    /// What the call is needed for, for people who give a token its scope.
+    #[must_use]
+    pub fn purpose(self) -> &'static str {
+        match self {
+            Self::GetClusterHealth => {
+                "the probe of a connect-only GarageCluster; without it the phase shows only that the token is accepted"
+            }
+            Self::GetBucketInfo => {
+                "every bucket: find it and compare it; the probe, where GetClusterHealth is refused"
+            }
+            Self::CreateBucket => "a bucket without `spec.bucketId`",
+            Self::UpdateBucket => "website and quotas",
+            Self::AddBucketAlias => "the wanted alias",
+            Self::RemoveBucketAlias => {
+                "an alias that is no longer wanted, and the alias that a creation begins with"
+            }
+            Self::DeleteBucket => "`deletionPolicy: Delete`; not needed with `Retain`",
         }
     }
 
@@ -497,8 +532,7 @@ pub struct AdminError {
 }
 
 impl AdminError {
-    /// An error of `call` at `endpoint`. `detail` is cut to [`ERROR_TEXT_CAP`] characters and freed of control
-    /// characters.
+    /// An error of `call` at `endpoint`. `detail` is cut to [`ERROR_TEXT_CAP`] bytes and freed of control characters.
     #[must_use]
     pub fn new(class: AdminErrorClass, call: Call, endpoint: impl fmt::Display, detail: &str) -> Self {
         Self {
@@ -528,7 +562,7 @@ impl AdminError {
     }
 }
 
-/// One line of at most [`ERROR_TEXT_CAP`] characters.
+/// One line of at most [`ERROR_TEXT_CAP`] bytes.
 fn printable(text: &str) -> String {
     let words: Vec<&str> = text
         .split(|c: char| c.is_control() || c.is_whitespace())
@@ -538,12 +572,59 @@ fn printable(text: &str) -> String {
     cut(words.join(" "), ERROR_TEXT_CAP)
 }
 
-/// At most `room` characters, the last one an ellipsis if any are missing.
-fn cut(text: String, room: usize) -> String {
-    if text.chars().nth(room).is_none() {
+/// At most `room` bytes, ending in an ellipsis if any are missing.
+fn cut(mut text: String, room: usize) -> String {
+    if text.len() <= room {
         return text;
     }
-    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+    text.truncate(text.floor_char_boundary(room.saturating_sub('…'.len_utf8())));
+    text.push('…');
+    text
+}
+
+/// Codes of Garage's Admin API that this client can meet. The message behind any other code is not quoted: the endpoint
+/// is whatever a GarageCluster names, and an answer of something else is not to be shown on its condition.
+const GARAGE_CODES: [&str; 11] = [
+    "AccessDenied",
+    "BucketAlreadyExists",
+    "BucketNotEmpty",
+    "InternalError",
+    "InvalidBucketName",
+    "InvalidRequest",
+    "MissingContentLength",
+    "NoSuchBucket",
+    "NoSuchKey",
+    "NotImplemented",
+    "ServiceUnavailable",
+];
+
+/// The stable core of an answer that is no success: the status, and of Garage's own error documents the code and, where
+/// the request is at fault, the message. Messages about Garage's own trouble count nodes and answers, so they change from
+/// try to try.
+fn stable_core(status: StatusCode, document: Option<&ErrorDocument>) -> String {
+    match document {
+        Some(document) if GARAGE_CODES.contains(&document.code.as_str()) => {
+            let code = &document.code;
+            if status.is_server_error() || document.message.is_empty() {
+                return format!("{status} {code}");
+            }
+            let message = cut(printable(&document.message), QUOTE_CAP);
+            format!("{status} {code}: {message}")
+        }
+        _ => status.to_string(),
+    }
+}
+
+/// Where a redirect leads, without what the server says of it.
+fn direction(from: &Url, location: Option<&str>) -> &'static str {
+    let Some(to) = location.and_then(|text| from.join(text).ok()) else {
+        return "nowhere";
+    };
+    match (to.host_str() == from.host_str(), to.scheme()) {
+        (true, "https") if from.scheme() != "https" => "https on the same host",
+        (true, _) => "another address on the same host",
+        (false, _) => "another host",
+    }
 }
 
 /// What an HTTP status and Garage's error code mean for `call`.
@@ -828,11 +909,8 @@ impl AdminClient {
         let status = response.status();
         tracing::Span::current().record("http.response.status_code", status.as_u16());
         if status.is_redirection() {
-            let target = response
-                .headers()
-                .get(LOCATION)
-                .and_then(|v| v.to_str().ok())
-                .unwrap_or("nowhere");
+            let location = response.headers().get(LOCATION).and_then(|v| v.to_str().ok());
+            let target = direction(&self.endpoint.0, location);
             let detail = format!(
                 "answers {status} with a redirect to {target}; redirects are not followed, give the address \
                  itself as endpoint"
@@ -875,10 +953,24 @@ impl AdminClient {
     ) -> Result<T, AdminError> {
         let bytes = self.call(call, query, body).await?;
         let mut json = serde_json::Deserializer::from_slice(&bytes);
-        serde_path_to_error::deserialize(&mut json).map_err(|e| {
-            let detail = format!("the answer is not what Garage's Admin API v2 sends: {e}");
-            self.error(AdminErrorClass::Garbage, call, &detail)
-        })
+        serde_path_to_error::deserialize(&mut json).map_err(
+            |e: serde_path_to_error::Error<serde_json::Error>| {
+                // Only where, never what: the endpoint is whatever a GarageCluster names.
+                let at = match e.path().to_string() {
+                    path if path == "." => String::new(),
+                    path => format!(" at {path}"),
+                };
+                let what = if e.inner().is_data() {
+                    "another form"
+                } else {
+                    "no JSON"
+                };
+                let detail = format!(
+                    "the answer is not what Garage's Admin API v2 sends: {what}{at}; check the endpoint"
+                );
+                self.error(AdminErrorClass::Garbage, call, &detail)
+            },
+        )
     }
 
     /// As [`Self::read`], for calls about one bucket: an answer about another one is none of ours.
@@ -904,21 +996,25 @@ impl AdminClient {
     fn refusal(&self, call: Call, status: StatusCode, bytes: &[u8]) -> AdminError {
         let document: Option<ErrorDocument> = serde_json::from_slice(bytes).ok();
         let class = classify(call, status, document.as_ref().map(|d| d.code.as_str()));
-        let text = match &document {
-            Some(document) => format!("{status} {}: {}", document.code, document.message),
-            None => format!("{status} {}", String::from_utf8_lossy(bytes)),
-        };
+        let scrubbed = document.map(|document| ErrorDocument {
+            message: self.scrub(&document.message),
+            ..document
+        });
+        let text = stable_core(status, scrubbed.as_ref());
         let hint = match class {
-            AdminErrorClass::Unauthorized if self.token.has_dot() => {
-                "; the token contains '.', so Garage looks it up among those made with `garage admin-token create`: \
-                 as static admin_token it never works"
+            AdminErrorClass::Unauthorized if self.token.has_dot() => format!(
+                "; the token contains '.', so Garage looks it up among those made with `garage admin-token create`: it is \
+                 wrong, expired, or its scope lacks {call}; as static admin_token one with a dot never works"
+            ),
+            AdminErrorClass::Unauthorized => {
+                format!("; the token is wrong, expired, or its scope lacks {call}")
             }
-            AdminErrorClass::Unauthorized => "; the token is wrong, expired, or its scope lacks this call",
-            AdminErrorClass::Garbage => "; this does not look like Garage's Admin API v2, check the endpoint",
-            _ => "",
+            AdminErrorClass::Garbage => {
+                "; this does not look like Garage's Admin API v2, check the endpoint".to_owned()
+            }
+            _ => String::new(),
         };
-        let room = ERROR_TEXT_CAP.saturating_sub(hint.chars().count());
-        self.error(class, call, &(cut(printable(&self.scrub(&text)), room) + hint))
+        self.error(class, call, &(text + &hint))
     }
 
     /// No answer, or one that broke off.

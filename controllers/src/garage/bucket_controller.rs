@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
 use kube::ResourceExt;
 use reconcile_kit::{
-    Children, Condition, ErrorClass, Needs, Outcome, Plan, Planner, ReconcileError, Report, Request, Settled,
-    StatusField, Verdict,
+    Children, Condition, ErrorClass, Needs, Note, Outcome, Plan, Planner, ReconcileError, Report, Request,
+    Settled, StatusField, Verdict,
+    events::{EventSink, reference as event_reference},
     layers::effects::Effects,
     owner::OwnerPatch,
     status::{StatusContract, StatusMode},
@@ -36,6 +37,7 @@ use super::{
 use crate::exposure::{
     cluster::{self, Unavailable},
     grant,
+    lookup::Unseen,
     plan::{Facts, FoundCluster, NotReady},
     resolve::{cluster_of, needs_namespace_labels, reference},
 };
@@ -105,11 +107,18 @@ pub enum BlockReason {
     GrantDenied,
     /// The cluster is missing, not Running, or its Admin API cannot be used.
     ClusterNotReady,
+    /// The cluster may exist, and this installation cannot see it.
+    ClusterNotVisible,
 }
 
 impl BlockReason {
     /// Every reason, for tests and documentation.
-    pub const ALL: [Self; 3] = [Self::InvalidSpec, Self::GrantDenied, Self::ClusterNotReady];
+    pub const ALL: [Self; 4] = [
+        Self::InvalidSpec,
+        Self::GrantDenied,
+        Self::ClusterNotReady,
+        Self::ClusterNotVisible,
+    ];
 
     /// The published spelling.
     #[must_use]
@@ -118,6 +127,7 @@ impl BlockReason {
             Self::InvalidSpec => "InvalidSpec",
             Self::GrantDenied => "GrantDenied",
             Self::ClusterNotReady => "ClusterNotReady",
+            Self::ClusterNotVisible => "ClusterNotVisible",
         }
     }
 
@@ -126,8 +136,8 @@ impl BlockReason {
         match self {
             Self::InvalidSpec | Self::GrantDenied => Some(Phase::Failed),
             // An outage passes, and the bucket in Garage is what it was.
-            Self::ClusterNotReady if recorded => None,
-            Self::ClusterNotReady => Some(Phase::Pending),
+            Self::ClusterNotReady | Self::ClusterNotVisible if recorded => None,
+            Self::ClusterNotReady | Self::ClusterNotVisible => Some(Phase::Pending),
         }
     }
 }
@@ -138,6 +148,10 @@ pub const READY_REASON: &str = "BucketReady";
 pub const UNAVAILABLE_REASON: &str = "GarageUnavailable";
 /// Anything else that went wrong.
 pub const FAILED_REASON: &str = "ReconcileFailed";
+/// Event about a deletion that waits for a cluster which cannot be seen.
+pub const HELD_REASON: &str = "DeletionHeld";
+/// Event about a bucket that stays in Garage although its object goes, because there is no cluster to ask.
+pub const LEFT_REASON: &str = "LeftInGarage";
 /// Event about a part of the spec that is passed over.
 pub const IGNORED_REASON: &str = "FieldNotManaged";
 
@@ -216,22 +230,61 @@ pub fn plan(
             "spec.clusterRef.kubeConfigSecretRef: is not supported; remove it".to_owned(),
         );
     }
+    let alias = bucket
+        .spec
+        .global_alias
+        .as_deref()
+        .filter(|alias| !alias.is_empty());
+    let (field, alias) = match alias {
+        Some(alias) => ("spec.globalAlias", alias.to_owned()),
+        None => ("metadata.name", bucket.name_any()),
+    };
+    if !deleting && !facts.guards().allows_alias(&alias) {
+        return blocked(
+            BlockReason::InvalidSpec,
+            format!(
+                "{field}: the alias {alias:?} is a hostname for Garage's web API and is not allowed here: set a \
+                 spec.globalAlias without '.', or {} or a name below",
+                facts.guards().hostname_suffixes.join(" or ")
+            ),
+        );
+    }
+    let unseen = |unseen: &Unseen| {
+        let meanwhile = match (deleting, &known.bucket_id) {
+            (true, _) => {
+                "; until then the bucket in Garage is not removed. Or set spec.deletionPolicy: Retain, which leaves it there"
+            }
+            (false, Some(_)) => "; the bucket in Garage stays as it is meanwhile",
+            (false, None) => "",
+        };
+        blocked(
+            BlockReason::ClusterNotVisible,
+            format!("GarageCluster {namespace}/{name}: {unseen}{meanwhile}"),
+        )
+    };
+    let found = facts.cluster(namespace, name);
+    // Where nothing of a namespace is seen, whether a grant is missing there is not known.
+    if let Ok(FoundCluster::Unseen(why @ Unseen::NotWatched { .. })) = &found {
+        return unseen(why);
+    }
     // A grant that was taken away must not keep a bucket from being removed.
     if !deleting && let Some(denied) = denied(bucket, facts)? {
         return blocked(BlockReason::GrantDenied, denied);
     }
-    let cluster = match facts.cluster(namespace, name)? {
+    let cluster = match found? {
         FoundCluster::Found(cluster) => cluster,
-        missing => {
-            let why = match missing {
-                FoundCluster::NotServed => {
-                    "the API server does not serve GarageCluster v1beta2; install its CRD"
-                }
-                _ => "not found; create it or correct spec.clusterRef",
+        FoundCluster::Unseen(why) => return unseen(&why),
+        missing @ (FoundCluster::Missing | FoundCluster::NotServed) => {
+            // A cluster that is certainly gone cannot be asked; the bucket, if any, went with it or stays.
+            let (why, gone) = match missing {
+                FoundCluster::NotServed => (
+                    "the API server does not serve GarageCluster v1beta2; install its CRD",
+                    facts.clusters_are_gone(),
+                ),
+                _ => ("not found; create it or correct spec.clusterRef", true),
             };
             let message = format!("GarageCluster {namespace}/{name}: {why}");
-            // Without the cluster there is nobody to ask; the bucket, if any, went with it or stays as it is.
-            let released = deleting && matches!(missing, FoundCluster::Missing);
+            let released = deleting && gone;
             return Ok(Finding::Blocked {
                 reason: BlockReason::ClusterNotReady,
                 message,
@@ -303,9 +356,8 @@ fn denied(bucket: &GarageBucket, facts: &dyn Facts) -> Result<Option<String>, No
     } else {
         None
     };
-    Ok(grant::check(reference(bucket), grants, labels.as_ref())
-        .err()
-        .map(|denied| denied.to_string()))
+    let denied = grant::check(reference(bucket), grants, labels.as_ref()).err();
+    Ok(denied.map(|denied| denied.where_unseen(facts.unseen_grants(namespace)).to_string()))
 }
 
 impl Planner for BucketPlanner {
@@ -366,12 +418,13 @@ impl Planner for BucketPlanner {
             ErrorClass::Transient | ErrorClass::Timeout | ErrorClass::RateLimited(_) => UNAVAILABLE_REASON,
             _ => FAILED_REASON,
         };
-        let report =
-            Report::new(Outcome::Done).condition(Condition::new(READY, false, reason, error.message.clone()));
-        match (
-            bucket.metadata.deletion_timestamp.is_some(),
-            recorded(bucket).is_some(),
-        ) {
+        let deleting = bucket.metadata.deletion_timestamp.is_some();
+        let mut message = error.message.clone();
+        if deleting && error.class == ErrorClass::Forbidden {
+            message.push_str(". Or set spec.deletionPolicy: Retain, which leaves the bucket in Garage");
+        }
+        let report = Report::new(Outcome::Done).condition(Condition::new(READY, false, reason, message));
+        match (deleting, recorded(bucket).is_some()) {
             (true, _) => phase(report, Phase::Deleting),
             (false, false) => phase(report, Phase::Creating),
             // A recorded bucket keeps its phase through a fault that passes.
@@ -400,10 +453,14 @@ pub fn report(bucket: &GarageBucket, finding: &Finding) -> Report {
                 true => Some(Phase::Deleting),
                 false => reason.phase(recorded(bucket).is_some()),
             };
-            match now {
+            let report = match now {
                 Some(now) => phase(report, now),
                 None => report,
+            };
+            if deleting && *reason == BlockReason::ClusterNotVisible {
+                return report.note(true, HELD_REASON, message.clone());
             }
+            report
         }
         Finding::Ended { end, usage } => match end.as_ref() {
             End::Done(projection) => {
@@ -457,16 +514,19 @@ pub fn report(bucket: &GarageBucket, finding: &Finding) -> Report {
 pub struct Drive {
     access: Arc<dyn Access>,
     rivals: Rivals,
+    events: Arc<dyn EventSink>,
     shown: Mutex<HashMap<String, Instant>>,
     creations: Creations,
 }
 
 impl Drive {
-    /// Through these clients, and with an eye on others that are about the same bucket.
-    pub fn new(access: Arc<dyn Access>, rivals: Rivals) -> Self {
+    /// Through these clients, and with an eye on others that are about the same bucket. `events`: for an object that
+    /// goes, whose status can no longer say it.
+    pub fn new(access: Arc<dyn Access>, rivals: Rivals, events: Arc<dyn EventSink>) -> Self {
         Self {
             access,
             rivals,
+            events,
             shown: Mutex::default(),
             creations: Creations::default(),
         }
@@ -480,6 +540,32 @@ impl Drive {
             let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             shown.remove(&uid);
         }
+    }
+
+    /// Tells that the bucket of an object that goes stays in Garage.
+    async fn tell_left(&self, bucket: &GarageBucket, why: &str) {
+        let known = Known::of(bucket);
+        let left = match (recorded(bucket), known.reservation) {
+            (Some(id), _) => format!("bucket {id}"),
+            // A run may have ended between creating a bucket and recording it.
+            (None, Some(alias)) => format!("bucket with the alias {alias}"),
+            (None, None) => return,
+        };
+        let note = Note {
+            warning: true,
+            reason: LEFT_REASON.into(),
+            message: format!(
+                "{why}. The {left}, if it exists, stays in Garage: delete it with `garage bucket delete`, or adopt it with \
+                 spec.bucketId"
+            ),
+        };
+        tracing::warn!(
+            namespace = bucket.namespace(),
+            name = bucket.name_any(),
+            "{}",
+            note.message
+        );
+        self.events.publish(&event_reference(bucket), &note).await;
     }
 
     /// The figures for status: not every byte is worth a write.
@@ -523,7 +609,17 @@ impl bucket::OwnerPatch for Claiming<'_> {
         {
             self.rivals.untake(self.bucket);
         }
-        answer
+        answer?;
+        // Another process may have recorded the id for another object, before a change of leader. The cache shows all
+        // records in the order of their versions: once it shows this one, it shows every earlier one, and the next run
+        // judges by them. No other object can have recorded a bucket that was made for this one.
+        match self.bucket.spec.bucket_id.as_deref() == Some(id.as_str()) {
+            true => Err(ReconcileError::new(
+                ErrorClass::NotReady,
+                "the cache does not show the recorded bucket id yet",
+            )),
+            false => Ok(()),
+        }
     }
 }
 
@@ -536,8 +632,13 @@ impl Effects<BucketPlanner> for Drive {
     ) -> Result<Settled<Finding>, ReconcileError> {
         let work = match &settled.verdict {
             Verdict::Report(Finding::Work(work)) => work,
-            Verdict::Report(Finding::Blocked { released, .. }) => {
+            Verdict::Report(Finding::Blocked {
+                released, message, ..
+            }) => {
                 settled.released = *released;
+                if settled.released {
+                    self.tell_left(&request.object, message).await;
+                }
                 self.forget_if(settled.released, &request.object);
                 return Ok(settled);
             }

@@ -9,7 +9,7 @@ use std::{
 
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use reconcile_kit::runtime::{Change, Listener, Triggers};
-use routewright_crds::GarageBucket;
+use routewright_crds::{DeletionPolicy, GarageBucket};
 
 /// Objects by the bucket ids that they record or ask for. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -19,13 +19,13 @@ pub struct Claims(Arc<Inner>);
 struct Inner {
     about: Mutex<HashMap<String, Vec<Key>>>,
     /// Who is about to record an id, by the id, until the cache shows it.
-    taking: Mutex<HashMap<String, Key>>,
+    taking: Mutex<HashMap<String, Vec<Key>>>,
     /// Who is being deleted and has left its bucket to another one, by uid; and to whom.
     left: Mutex<HashMap<String, String>>,
 }
 
 /// Namespace and name.
-type Key = (String, String);
+pub type Key = (String, String);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -58,22 +58,28 @@ impl Claims {
         lock(&self.0.about)
     }
 
-    /// Notes that this object is about to record `id`, unless another one is: that one.
-    pub fn take(&self, bucket: &GarageBucket, id: &str) -> Option<Key> {
+    /// Notes that this object is about to record `id`, unless another one is whose claim `counts`: that one.
+    pub fn take(&self, bucket: &GarageBucket, id: &str, counts: impl Fn(&Key) -> bool) -> Option<Key> {
+        let own = key(bucket);
         let mut taking = lock(&self.0.taking);
-        match taking.get(id) {
-            Some(other) if *other != key(bucket) => Some(other.clone()),
-            _ => {
-                taking.insert(id.to_owned(), key(bucket));
-                None
-            }
+        let takers = taking.entry(id.to_owned()).or_default();
+        let other = takers.iter().find(|taker| **taker != own && counts(taker));
+        if let Some(other) = other {
+            return Some(other.clone());
         }
+        if !takers.contains(&own) {
+            takers.push(own);
+        }
+        None
     }
 
     /// It is not about to record anything, or has recorded it visibly.
     pub fn untake(&self, bucket: &GarageBucket) {
         let own = key(bucket);
-        lock(&self.0.taking).retain(|_, taker| *taker != own);
+        lock(&self.0.taking).retain(|_, takers| {
+            takers.retain(|taker| *taker != own);
+            !takers.is_empty()
+        });
     }
 
     /// To whom this object, which is being deleted, leaves its bucket by the word of `holder`: for good, once that was
@@ -164,7 +170,8 @@ fn same(old: &GarageBucket, new: &GarageBucket) -> bool {
 /// Who, among `others`, has the bucket that `bucket` records or wants to adopt; `None`: nobody but itself.
 ///
 /// An object that only wants it yields to everybody who records it. Among those that record it the oldest living one has
-/// it. One that is being deleted leaves it to those that live on, and to an older one that is being deleted too.
+/// it. One that is being deleted leaves it to those that live on. Of those that are being deleted each removes the bucket
+/// itself, unless an older one of them retains it: the older one may have left it to this one, perhaps in another process.
 pub fn holder<'a>(bucket: &GarageBucket, others: &'a [Arc<GarageBucket>]) -> Option<&'a GarageBucket> {
     let own = recorded(bucket);
     let id = own.or_else(|| wanted(bucket))?;
@@ -175,15 +182,21 @@ pub fn holder<'a>(bucket: &GarageBucket, others: &'a [Arc<GarageBucket>]) -> Opt
         match (own.is_some(), deleting(bucket), deleting(other)) {
             (false, ..) => true,
             (true, false, other_goes) => older && !other_goes,
-            (true, true, other_goes) => older || !other_goes,
+            (true, true, other_goes) => !other_goes || (older && retains(other)),
         }
     };
-    let rivals = others.iter().map(Arc::as_ref);
-    rivals
+    others
+        .iter()
+        .map(Arc::as_ref)
         .filter(|other| {
             other.metadata.uid != bucket.metadata.uid && recorded(other) == Some(id) && has(other)
         })
         .min_by_key(|other| (deleting(other), age(other)))
+}
+
+/// Whether the bucket stays when the object is deleted.
+fn retains(bucket: &GarageBucket) -> bool {
+    !matches!(bucket.spec.deletion_policy, None | Some(DeletionPolicy::Delete))
 }
 
 #[cfg(test)]
@@ -226,9 +239,9 @@ mod tests {
             ((new, true, false), (old, true, true), true),
             ((old, true, true), (new, true, false), false),
             ((new, true, true), (old, true, false), false),
-            // both go: one of them has it
+            // both go: each removes it, and the second finds it gone
             ((old, true, true), (new, true, true), true),
-            ((new, true, true), (old, true, true), false),
+            ((new, true, true), (old, true, true), true),
             // made in the same second: by name
             ((old, true, false), (old, true, false), true),
             // the other only wants it
@@ -242,13 +255,27 @@ mod tests {
     }
 
     #[test]
+    fn of_two_that_go_an_older_one_that_retains_the_bucket_keeps_it() {
+        let retained = |b: Arc<GarageBucket>| {
+            let mut b = GarageBucket::clone(&b);
+            b.spec.deletion_policy = Some(DeletionPolicy::Retain);
+            Arc::new(b)
+        };
+        let (old, new) = (bucket("a", 2020, true, true), bucket("b", 2025, true, true));
+        assert!(holder(&new, &[retained(old.clone())]).is_some());
+        assert!(holder(&old, &[retained(new)]).is_none(), "the older one decides");
+    }
+
+    #[test]
     fn of_three_exactly_one_has_it_whoever_goes() {
         for going in 0..8_u32 {
             let all: Vec<_> = (0..3_u32)
                 .map(|n| bucket(&format!("b{n}"), 2020, true, going & (1 << n) != 0))
                 .collect();
             let having: Vec<_> = all.iter().filter(|b| holder(b, &all).is_none()).collect();
-            assert_eq!(having.len(), 1, "{going:03b}: {having:?}");
+            // If all go, each removes it.
+            let expected = if going == 7 { 3 } else { 1 };
+            assert_eq!(having.len(), expected, "{going:03b}: {having:?}");
         }
     }
 
@@ -296,21 +323,37 @@ mod tests {
             bucket("one", 2020, false, false),
             bucket("two", 2021, false, false),
         );
-        assert_eq!(claims.take(&one, ID), None);
-        assert_eq!(claims.take(&one, ID), None, "its own note is no hindrance");
+        let all = |_: &Key| true;
+        assert_eq!(claims.take(&one, ID, all), None);
+        assert_eq!(claims.take(&one, ID, all), None, "its own note is no hindrance");
         let first = Some(("team".to_owned(), "one".to_owned()));
-        assert_eq!(claims.take(&two, ID), first);
+        assert_eq!(claims.take(&two, ID, all), first);
         // what does not concern the id, such as an annotation, changes nothing
         tell(&Change::Applied {
             old: Some(one.clone()),
             new: one.clone(),
         });
-        assert_eq!(claims.take(&two, ID), first);
+        assert_eq!(claims.take(&two, ID, all), first);
         tell(&Change::Applied {
             old: Some(one),
             new: bucket("one", 2020, true, false),
         });
-        assert_eq!(claims.take(&two, ID), None, "the index says it from now on");
+        assert_eq!(claims.take(&two, ID, all), None, "the index says it from now on");
+    }
+
+    #[test]
+    fn a_note_that_does_not_count_keeps_no_object_from_an_id() {
+        let claims = Claims::default();
+        let (one, two) = (
+            bucket("one", 2020, false, false),
+            bucket("two", 2021, false, false),
+        );
+        let none = |_: &Key| false;
+        assert_eq!(claims.take(&one, ID, none), None);
+        assert_eq!(claims.take(&two, ID, none), None);
+        claims.untake(&one);
+        claims.untake(&two);
+        assert!(lock(&claims.0.taking).is_empty());
     }
 
     #[test]

@@ -18,8 +18,11 @@ use serde_json::Value;
 
 use super::{
     access::{Access, admin_spec},
+    admin::AdminErrorClass,
     follow::{Followed, follow, reference_of},
-    handle::{HANDLE_INTERVAL, HandlePhase, HandleSpec, HandleVerdict, probed, target},
+    handle::{
+        HANDLE_INTERVAL, HandlePhase, HandleSpec, HandleVerdict, probed, probed_without_health, target,
+    },
 };
 use crate::exposure::{cluster::phase, plan::Facts};
 
@@ -30,6 +33,9 @@ pub const CONTRACT: StatusContract = StatusContract {
     fields: &["phase"],
     mode: StatusMode::Apply,
 };
+
+/// The alias that is looked up to see whether a token may read buckets.
+const PROBE_ALIAS: &str = "routewright-probe";
 
 /// What is known of a cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,10 +132,24 @@ impl Probe {
             Ok(admin) => admin,
             Err(refused) => return HandleVerdict::pending(refused.reason, refused.message),
         };
-        match target(&admin_spec(&way.cluster, &self.cluster_domain)) {
-            Ok(target) => probed(&target.endpoint, &admin.health().await),
-            Err(verdict) => verdict,
+        let target = match target(&admin_spec(&way.cluster, &self.cluster_domain)) {
+            Ok(target) => target,
+            Err(verdict) => return verdict,
+        };
+        let health = admin.health().await;
+        if let Err(error) = &health
+            && error.class() == AdminErrorClass::Unauthorized
+        {
+            // Garage checks the scope before it looks for anything, so the name need not exist.
+            match admin.bucket_by_alias(PROBE_ALIAS).await {
+                Ok(_) => return probed_without_health(&target.endpoint),
+                Err(e) if e.class() == AdminErrorClass::NotFound => {
+                    return probed_without_health(&target.endpoint);
+                }
+                Err(_) => {}
+            }
         }
+        probed(&target.endpoint, &health)
     }
 }
 

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use reconcile_kit::{
     ErrorClass, Planner,
     error::ReconcileError,
+    events::KubeEvents,
     owner::KubeOwnerWriter,
     runtime::{Triggers, hub::ListenGuard, triggers::on_change_of_self},
     stack::External,
@@ -57,20 +58,28 @@ pub fn add(
 
     let triggers = triggers::<GarageBucket>(ground, BucketPlanner::NAME);
     let claims = Claims::default();
+    let rivals = Rivals::new(
+        Arc::new(caches.clone()),
+        caches.buckets.clone(),
+        claims.clone(),
+        cluster_domain,
+    );
     if enabled {
         listeners.extend([
             // Before the one that wakes: who is woken finds the index up to date.
             caches.buckets.listen(claims.listener(&triggers)),
             caches.buckets.listen(on_change_of_self(&triggers, |_, _| false)),
             caches.clusters.listen(on_cluster(caches, &triggers)),
+            caches.clusters.listen(rivals.on_cluster(&triggers)),
             caches.grants.listen(on_grant(caches, &triggers)),
             caches.namespaces.listen(on_namespace(caches, &triggers)),
         ]);
     }
-    let rivals = Rivals::new(Arc::new(caches.clone()), caches.buckets.clone(), claims);
     let planner = BucketPlanner::new(Arc::new(caches.clone()), rivals.clone());
+    let manager = bucket_controller::CONTRACT.manager;
+    let events = KubeEvents::new(ground.client.clone(), manager, ground.pod.clone());
     let external = External {
-        effects: Arc::new(Drive::new(access.clone(), rivals)),
+        effects: Arc::new(Drive::new(access.clone(), rivals, Arc::new(events))),
         finalizer: bucket_controller::FINALIZER.into(),
         wanted: wants_finalizer as fn(&GarageBucket) -> bool,
         writer: Arc::new(KubeOwnerWriter(ground.client.clone())),

@@ -72,6 +72,10 @@ pub fn follow(
                 ));
                 at = found;
             }
+            FoundCluster::Unseen(unseen) => {
+                let text = format!(": GarageCluster {}: {unseen}", reference.name);
+                return refuse(HandleReason::InvalidSpec, text);
+            }
             FoundCluster::Missing | FoundCluster::NotServed => {
                 let text = format!(
                     ": GarageCluster {} does not exist in this namespace; create it, or set adminApiEndpoint and \

@@ -276,16 +276,29 @@ pub fn probed(endpoint: &Endpoint, probe: &Result<ClusterHealth, AdminError>) ->
     }
 }
 
+/// The verdict about a handle whose token is accepted for reading buckets, and refused for the cluster's health: nothing
+/// that a bucket needs is missing.
+#[must_use]
+pub fn probed_without_health(endpoint: &Endpoint) -> HandleVerdict {
+    HandleVerdict {
+        phase: HandlePhase::Running,
+        reason: HandleReason::AdminAPIReachable,
+        message: format!(
+            "Garage Admin API {endpoint} answers; the scope of the token lacks GetClusterHealth, so the health of the \
+             cluster is not known"
+        ),
+        retry: HANDLE_INTERVAL,
+    }
+}
+
 fn reachable(endpoint: &Endpoint, health: &ClusterHealth) -> String {
     let state = match health.status.as_str() {
         "healthy" => return format!("Garage Admin API {endpoint} answers"),
-        _ if health.partitions == 0 => "no layout has been applied, so no bucket can be made".to_owned(),
-        "degraded" => "Garage calls its cluster degraded".to_owned(),
-        "unavailable" => "Garage calls its cluster unavailable: some partitions have no quorum".to_owned(),
-        other => format!(
-            "Garage calls its cluster {:?}",
-            other.chars().take(32).collect::<String>()
-        ),
+        _ if health.partitions == 0 => "no layout has been applied, so no bucket can be made",
+        "degraded" => "Garage calls its cluster degraded",
+        "unavailable" => "Garage calls its cluster unavailable: some partitions have no quorum",
+        // Not quoted: the endpoint is whatever the spec names.
+        _ => "Garage calls its cluster neither healthy nor degraded nor unavailable",
     };
     format!("Garage Admin API {endpoint} answers, but {state}")
 }

@@ -391,8 +391,8 @@ async fn our_own_child_on_its_way_out_is_waited_for_and_never_patched() {
     );
     assert_eq!(
         story.says(),
-        "False/NotReady: Ingress web/blog-website is being deleted and held back by a finalizer: it is created anew once \
-         it is gone"
+        "False/NotReady: Ingress web/blog-website is being deleted and held back by the finalizer cloud.example/lb: it is \
+         created anew once it is gone"
     );
     let going = story.ingress();
     story.edit(json!({"spec": {"websiteExposure": {"hostnames": ["blog"]}}}));

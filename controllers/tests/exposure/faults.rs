@@ -20,7 +20,7 @@ use routewright::{
     app::App,
     exposure::{
         ExposureKind,
-        plan::{ClassState, Exposer, ExposurePlanner, Facts, FoundCluster, IngressExposer, NotReady},
+        plan::{Exposer, ExposurePlanner, Facts, FoundCluster, IngressExposer, NotReady},
         status::CONTRACT,
     },
 };
@@ -62,7 +62,7 @@ async fn a_missing_right_to_write_is_a_condition_and_no_hot_loop() {
             && says.contains("forbidden"),
         "{says}"
     );
-    assert_eq!(story.block(), json!({"type": "Ingress", "name": "blog-website"}));
+    assert_eq!(story.block(), json!({"type": "Ingress"}));
     let calls = lines(&story.pass(Duration::from_secs(600)).await);
     assert!(
         (1..=3).contains(&calls.len()) && calls.iter().all(|line| line == FAILED[0]),
@@ -93,7 +93,7 @@ async fn a_missing_right_to_watch_is_a_condition_too_and_readiness_names_it() {
         })
         .await;
         assert!(story.says().contains("forbidden"), "{}", story.says());
-        assert_eq!(story.block(), json!({"type": kind, "name": "blog-website"}));
+        assert_eq!(story.block(), json!({"type": kind}));
         let readyz = story.readyz().await;
         assert!(
             readyz.contains(kind) && readyz.to_lowercase().contains("forbidden"),
@@ -151,12 +151,19 @@ async fn a_missing_right_to_look_at_classes_or_to_send_events_costs_nothing_else
     put(&server, cluster());
     put(
         &server,
-        bucket(json!({"ingress": {"ingressClassName": "nobody-knows"}})),
+        bucket(json!({"ingress": {"ingressClassName": "unheard-of"}})),
     );
     let mut story = Story::on(server, &both()).await;
     let calls = story.settle().await;
     assert_eq!(calls[..2], INGRESS_CREATED[..2], "{calls:#?}");
-    assert_eq!(story.says(), "True/Exposed: Ingress web/blog-website");
+    // But for the word that the class is not checked.
+    assert!(
+        story.says().starts_with(
+            "True/Exposed: Ingress web/blog-website; its IngressClass unheard-of cannot be checked"
+        ),
+        "{}",
+        story.says()
+    );
 }
 
 // ---- status ---------------------------------------------------------------------------------------------------------
@@ -538,9 +545,6 @@ impl Facts for Broken {
     }
     fn namespace_labels(&self, _: &str) -> Result<Option<BTreeMap<String, String>>, NotReady> {
         Ok(None)
-    }
-    fn ingress_class(&self, _: Option<&str>) -> ClassState {
-        ClassState::Fine
     }
     fn child(&self, _: ExposureKind, _: &str, _: &str) -> Option<Arc<Child>> {
         None

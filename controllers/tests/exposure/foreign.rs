@@ -92,7 +92,11 @@ async fn it_is_refused_by_name_and_not_changed_by_a_byte() {
             "False/ReconcileFailed: {kind} web/blog-website exists and is not this bucket's (controlled by ConfigMap shop)"
         );
         assert!(says.starts_with(&text), "{says}");
-        assert_eq!(story.block(), json!({"type": kind, "name": "blog-website"}));
+        assert_eq!(
+            story.block(),
+            json!({"type": kind}),
+            "no child of the bucket exists"
+        );
         assert_eq!(standing(&story, kind), theirs);
 
         // The slow retry asks nobody: the watch on that name knows.

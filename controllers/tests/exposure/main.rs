@@ -10,7 +10,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alone;
 mod children;
+mod classes;
 mod clusters;
 mod crash;
 mod faults;
@@ -18,6 +20,7 @@ mod flags;
 mod foreign;
 mod grid;
 mod namespaces;
+mod observed;
 mod opponents;
 mod presence;
 mod routes;

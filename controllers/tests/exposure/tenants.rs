@@ -107,6 +107,26 @@ fn told(story: &Story) -> Vec<String> {
     events
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_bucket_of_another_namespace_is_not_named() {
+    let shared = || listing(by_route(), "www.example.org");
+    let mut elsewhere = shop(shared());
+    elsewhere["metadata"]["namespace"] = json!("storage");
+    elsewhere["metadata"]["name"] = json!("a-shop");
+    let mut there = cluster();
+    there["metadata"]["namespace"] = json!("storage");
+    let mut story = Story::begin(true, &both(), [there, cluster(), elsewhere]).await;
+    story.settle().await;
+    put(&story.server, bucket(shared()));
+    story.settle().await;
+    let says = story.says();
+    assert!(
+        says.ends_with("; www.example.org is also exposed by an older GarageBucket of another namespace"),
+        "{says}"
+    );
+    assert!(!says.contains("storage") && !told(&story).concat().contains("storage"));
+}
+
 /// The rewritten hostname of both is the same one; the object that Kubernetes made first has it first.
 #[tokio::test(start_paused = true)]
 async fn two_buckets_with_one_hostname_are_told_once_on_the_younger_one() {

@@ -564,7 +564,7 @@ async fn a_bucket_is_found_to_be_claimed_through_another_handle_of_the_same_gara
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_be_placed_keeps_its_bucket_from_others() {
+async fn an_object_that_cannot_be_placed_keeps_no_bucket_from_others_until_it_can() {
     // Given a bucket through a handle that is gone since
     let world = World::new();
     let mut story = world.ready(blog()).await;
@@ -578,9 +578,26 @@ async fn who_cannot_be_placed_keeps_its_bucket_from_others() {
     put(&story.server, other);
     second(&story, id.as_str(), json!({"clusterRef": {"name": "other"}}));
     story.pass(Duration::from_secs(70)).await;
-    // Then it is refused
-    let says = ready_of(story.server.get("GarageBucket", "web", "second").as_ref());
-    assert!(says.starts_with("False/BucketClaimed: "), "{says}");
+    // Then it has the bucket
+    let second = |story: &Story| ready_of(story.server.get("GarageBucket", "web", "second").as_ref());
+    assert!(
+        second(&story).starts_with("True/BucketReady: "),
+        "{}",
+        second(&story)
+    );
+    // And when the older object's cluster is back, that one has it again
+    put(&story.server, handle());
+    story.pass(Duration::from_secs(70)).await;
+    assert!(
+        second(&story).starts_with("False/BucketClaimed: "),
+        "{}",
+        second(&story)
+    );
+    assert!(
+        ready(&story).starts_with("True/BucketReady: "),
+        "{}",
+        ready(&story)
+    );
 }
 
 #[tokio::test(start_paused = true)]

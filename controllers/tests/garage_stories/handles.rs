@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use routewright::garage::{admin::ClusterHealth, testing::FakeGarage};
+use routewright::garage::{
+    admin::{Call, ClusterHealth},
+    testing::FakeGarage,
+};
 use serde_json::{Value, json};
 
 use super::{support::*, world::*};
@@ -249,4 +252,41 @@ async fn a_handle_that_refers_to_nothing_says_so_and_wakes_with_its_target() {
     story.server.delete("GarageCluster", "web", "real");
     story.settle().await;
     assert_eq!(says(&story).0, "Pending");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_may_not_ask_for_health_serves_its_buckets_all_the_same() {
+    let world = World::new();
+    world.lacks(&[Call::GetClusterHealth]);
+    let mut story = world.story([token(TOKEN), handle(), blog()]).await;
+    story.settle().await;
+    let (phase, condition) = says(&story);
+    assert_eq!(phase, "Running");
+    assert!(
+        condition.starts_with("True/AdminAPIReachable: ") && condition.contains("lacks GetClusterHealth"),
+        "{condition}"
+    );
+    assert!(ready(&story).starts_with("True/BucketReady"), "{}", ready(&story));
+    // A token that may read nothing is refused as before.
+    world.lacks(&[Call::GetClusterHealth, Call::GetBucketInfo]);
+    let condition = turns(&mut story, "Pending").await;
+    assert!(condition.starts_with("False/Unauthorized: "), "{condition}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_may_not_delete_names_the_other_way_out() {
+    let world = World::new();
+    let mut story = world.ready(blog()).await;
+    world.lacks(&[Call::DeleteBucket]);
+    delete(&story);
+    story.settle().await;
+    let says = ready(&story);
+    assert!(
+        says.starts_with("False/ReconcileFailed: ") && says.contains("spec.deletionPolicy: Retain"),
+        "{says}"
+    );
+    story.edit(json!({"spec": {"deletionPolicy": "Retain"}}));
+    story.settle().await;
+    assert!(story.server.get("GarageBucket", "web", "blog").is_none());
+    assert_eq!(world.buckets().await.len(), 1);
 }

@@ -19,5 +19,7 @@ mod crash;
 mod faults;
 mod handles;
 mod http;
+mod rivals;
 mod rows;
+mod sight;
 mod world;

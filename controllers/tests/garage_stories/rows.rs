@@ -9,7 +9,9 @@ use reconcile_kit::{
 use routewright::{
     exposure::{
         ExposureKind,
-        plan::{ClassState, Facts, FoundCluster, NotReady},
+        lookup::Unseen,
+        plan::{Facts, FoundCluster, NotReady},
+        tenancy::Guards,
     },
     garage::{
         access::admin_spec,
@@ -34,6 +36,8 @@ struct World {
     cluster: Result<FoundCluster, NotReady>,
     grants: Vec<Value>,
     labels: Option<BTreeMap<String, String>>,
+    crd_gone: bool,
+    guards: Guards,
 }
 
 impl World {
@@ -42,6 +46,8 @@ impl World {
             cluster: Ok(FoundCluster::Found(Arc::new(from_value(cluster).unwrap()))),
             grants: Vec::new(),
             labels: None,
+            crd_gone: false,
+            guards: Guards::default(),
         }
     }
     /// The handle `web/garage`, Running.
@@ -57,6 +63,12 @@ impl Facts for World {
         assert_eq!((namespace, name), ("web", "garage"));
         self.cluster.clone()
     }
+    fn clusters_are_gone(&self) -> bool {
+        self.crd_gone
+    }
+    fn guards(&self) -> &Guards {
+        &self.guards
+    }
     fn grants(&self, namespace: &str) -> Result<Vec<Arc<GarageReferenceGrant>>, NotReady> {
         assert_eq!(namespace, "web");
         let grants = self.grants.iter();
@@ -65,9 +77,6 @@ impl Facts for World {
     fn namespace_labels(&self, namespace: &str) -> Result<Option<BTreeMap<String, String>>, NotReady> {
         assert_eq!(namespace, "storage");
         Ok(self.labels.clone())
-    }
-    fn ingress_class(&self, _: Option<&str>) -> ClassState {
-        ClassState::Fine
     }
     fn child(&self, _: ExposureKind, _: &str, _: &str) -> Option<Arc<Child>> {
         None
@@ -255,6 +264,23 @@ fn a_deletion_waits_only_for_what_it_needs() {
         cluster: Ok(FoundCluster::NotServed),
         ..World::running()
     };
+    let unserved_and_gone = World {
+        crd_gone: true,
+        ..not_served.clone()
+    };
+    let unseen = |unseen: Unseen| World {
+        cluster: Ok(FoundCluster::Unseen(unseen)),
+        ..World::running()
+    };
+    let not_watched = unseen(Unseen::NotWatched {
+        namespace: "web".into(),
+    });
+    let misfit = unseen(Unseen::Undecodable {
+        error: "spec.webApi: no".into(),
+    });
+    let forbidden = unseen(Unseen::Forbidden {
+        message: "no right".into(),
+    });
     let unknown = World {
         cluster: Err(NotReady("GarageCluster")),
         ..World::running()
@@ -282,6 +308,37 @@ fn a_deletion_waits_only_for_what_it_needs() {
             "ClusterNotReady: GarageCluster web/garage: the API server does not serve GarageCluster v1beta2; install \
              its CRD",
         ),
+        (
+            &recorded_blog,
+            &unserved_and_gone,
+            None,
+            "released ClusterNotReady: GarageCluster web/garage: the API server does not serve GarageCluster v1beta2; install \
+             its CRD",
+        ),
+        (
+            &recorded_blog,
+            &not_watched,
+            None,
+            "ClusterNotVisible: GarageCluster web/garage: namespace web is not watched: add it to --watch-namespaces (chart \
+             value watchNamespaces); until then the bucket in Garage is not removed. Or set spec.deletionPolicy: Retain, \
+             which leaves it there",
+        ),
+        (
+            &recorded_blog,
+            &misfit,
+            None,
+            "ClusterNotVisible: GarageCluster web/garage: exists and cannot be read, because a field does not fit: \
+             spec.webApi: no; correct it; until then the bucket in Garage is not removed. Or set spec.deletionPolicy: \
+             Retain, which leaves it there",
+        ),
+        (
+            &recorded_blog,
+            &forbidden,
+            None,
+            "ClusterNotVisible: GarageCluster web/garage: cannot be read, because a right is missing: no right; until then the \
+             bucket in Garage is not removed. Or set spec.deletionPolicy: Retain, which leaves it there",
+        ),
+        (&retained, &not_watched, None, "gone"),
         (&recorded_blog, &unknown, None, "wait for GarageCluster"),
         // A bucket may be there that was never recorded, but only under this object's own reservation.
         (&reserved("u-1"), &pending, None, "work"),
@@ -300,6 +357,32 @@ fn a_deletion_waits_only_for_what_it_needs() {
         "work",
         "a grant that was taken away"
     );
+}
+
+#[test]
+fn an_alias_that_is_a_hostname_keeps_to_the_limits_for_hostnames() {
+    let world = World {
+        guards: Guards {
+            hostname_suffixes: vec!["example.com".into()],
+            ..Guards::default()
+        },
+        ..World::running()
+    };
+    let none = json!({});
+    for (alias, says) in [
+        ("docs", "work"),
+        ("www.example.com", "work"),
+        (
+            "www.bank.test",
+            "InvalidSpec: spec.globalAlias: the alias \"www.bank.test\" is a hostname for Garage's web API and is not allowed \
+             here: set a spec.globalAlias without '.', or example.com or a name below",
+        ),
+    ] {
+        let spec = json!({"globalAlias": alias});
+        assert_eq!(found(&blog(spec.clone(), none.clone()), &world, None), says);
+        // A bucket that is no longer allowed can still be removed.
+        assert_eq!(found(&deleted(blog(spec, recorded())), &world, None), "work");
+    }
 }
 
 #[test]

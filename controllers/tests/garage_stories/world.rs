@@ -39,6 +39,8 @@ struct Door {
     shut: bool,
     /// What every call ends with.
     broken: Option<AdminErrorClass>,
+    /// Calls that the scope of the token lacks.
+    lacking: Vec<Call>,
     /// How often the Garage got another token; clients made before know only an old one.
     rotations: usize,
     /// Dies at the n-th call from now, counted from 0; probes of the cluster do not count.
@@ -68,6 +70,11 @@ impl World {
     /// Every call ends with this, or with what Garage says again.
     pub(crate) fn breaks(&self, how: Option<AdminErrorClass>) {
         self.door.lock().unwrap().broken = how;
+    }
+
+    /// The scope of the token lacks these calls from now on.
+    pub(crate) fn lacks(&self, calls: &[Call]) {
+        self.door.lock().unwrap().lacking = calls.to_vec();
     }
 
     /// The Garage takes a new token, which the Secret holds already.
@@ -204,6 +211,9 @@ impl Client {
             }
             if let Some(how) = door.broken {
                 return refuse(how, "so it is");
+            }
+            if door.lacking.contains(&call) {
+                return refuse(AdminErrorClass::Unauthorized, "403 AccessDenied");
             }
             let known = self.known && self.rotations == door.rotations;
             let death = match &mut door.death {

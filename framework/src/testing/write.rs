@@ -238,6 +238,7 @@ impl Store {
             fields.remove("status");
         }
         self.default(def, &mut object);
+        self.fill_ingress_class(def, &mut object);
         self.validate(target, &object)?;
         let raw = object["metadata"].clone();
         clean_metadata(&mut object);
@@ -653,6 +654,28 @@ impl Store {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What the admission plugin DefaultIngressClass does on creation, and on no later write. No field manager owns it.
+    fn fill_ingress_class(&self, def: &ResourceDef, object: &mut Value) {
+        let annotated = &object["metadata"]["annotations"]["kubernetes.io/ingress.class"];
+        if !def.builtin
+            || def.kind != "Ingress"
+            || !object["spec"]["ingressClassName"].is_null()
+            || !annotated.is_null()
+        {
+            return;
+        }
+        let classes = (def.group.clone(), "ingressclasses".to_owned());
+        let default = |class: &&Arc<Value>| {
+            class["metadata"]["annotations"]["ingressclass.kubernetes.io/is-default-class"] == "true"
+        };
+        let all = self.list(&classes, "");
+        if let Some(class) = all.iter().find(default)
+            && let Some(spec) = object["spec"].as_object_mut()
+        {
+            spec.insert("ingressClassName".into(), class["metadata"]["name"].clone());
         }
     }
 

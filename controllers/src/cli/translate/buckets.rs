@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use crate::{
     exposure::{
         ExposureKind,
+        class::{CLASS_ANNOTATION, IngressClasses, KnownClass},
         names::child_name,
-        plan::{ClassState, Facts, Finding, FoundCluster, NotReady, Reach, plan, speaks},
+        plan::{Facts, Finding, FoundCluster, NotReady, Reach, plan, speaks},
         resolve::cluster_of,
         status,
     },
@@ -212,6 +213,7 @@ impl Buckets {
     /// What the controller would say, with the child as it would stand.
     pub(super) fn report(&self, exposed: &Exposed, live: Option<Value>) -> Option<Report> {
         let finding = exposed.finding.clone()?;
+        let live = live.map(|live| self.admitted(exposed.kind, live));
         let child = live.and_then(|live| Child::from_value(live).ok()).map(Arc::new);
         let state = match &exposed.foreign {
             Some(owner) => ChildState::Foreign { owner: owner.clone() },
@@ -230,6 +232,24 @@ impl Buckets {
             &Verdict::Report(finding),
             &Children(vec![settled]),
         ))
+    }
+}
+
+impl Buckets {
+    /// The object as the API server would keep it: it gives an Ingress without a class the default one.
+    fn admitted(&self, kind: ExposureKind, mut live: Value) -> Value {
+        let annotated = live
+            .pointer("/metadata/annotations")
+            .and_then(|all| all.get(CLASS_ANNOTATION));
+        let default = self.classes.iter().find(|(_, default)| *default);
+        if kind == ExposureKind::Ingress
+            && annotated.is_none()
+            && let Some((name, _)) = default
+            && let Some(spec) = live.get_mut("spec").and_then(Value::as_object_mut)
+        {
+            spec.entry("ingressClassName").or_insert_with(|| json!(name));
+        }
+        live
     }
 }
 
@@ -316,15 +336,16 @@ impl Facts for Manifests {
         })))
     }
 
-    fn ingress_class(&self, class: Option<&str>) -> ClassState {
+    fn ingress_classes(&self) -> IngressClasses {
         // Without any class in the input nothing is known about classes.
-        let there =
-            |fits: &dyn Fn(&(String, bool)) -> bool| self.classes.is_empty() || self.classes.iter().any(fits);
-        match class {
-            Some(class) if !there(&|(name, _)| name == class) => ClassState::Missing,
-            None if !there(&|(_, default)| *default) => ClassState::NoDefault,
-            _ => ClassState::Fine,
+        if self.classes.is_empty() {
+            return IngressClasses::Assumed;
         }
+        let known = |(name, default): &(String, bool)| KnownClass {
+            name: name.clone(),
+            default: *default,
+        };
+        IngressClasses::Known(self.classes.iter().map(known).collect())
     }
 
     fn child(&self, kind: ExposureKind, namespace: &str, name: &str) -> Option<Arc<Child>> {

@@ -304,6 +304,7 @@ async fn answers_that_are_not_garages_are_garbage() {
 async fn a_redirect_is_an_error_and_takes_the_token_nowhere() {
     let target = Server::with(200, bucket(serde_json::json!({}))).await;
     let location = format!("http://{}/v2/GetBucketInfo", target.address);
+    let location_of = target.address.to_string();
     for status in [301, 302, 307, 308] {
         let location = location.clone();
         let server = Server::answering(move |_| {
@@ -322,9 +323,10 @@ async fn a_redirect_is_an_error_and_takes_the_token_nowhere() {
                 text.contains(&server.address.to_string()),
                 "names the endpoint: {text}"
             );
+            // Where it leads is the server's word, and the server is whatever a GarageCluster names.
             assert!(
-                text.contains(&target.address.to_string()),
-                "names the target: {text}"
+                text.contains("another address on the same host") && !text.contains(&location_of),
+                "{text}"
             );
         }
     }
@@ -423,14 +425,16 @@ async fn a_connection_that_fails_or_breaks_is_said_so() {
 async fn an_unauthorized_answer_says_what_may_be_wrong_with_the_token() {
     let server = Server::with(403, r#"{"code":"AccessDenied","message":"Forbidden"}"#).await;
     let plain = server.client().health().await.unwrap_err().to_string();
-    assert!(plain.contains("its scope lacks this call"), "{plain}");
+    assert!(plain.contains("its scope lacks GetClusterHealth"), "{plain}");
 
     let endpoint = Endpoint::parse(&format!("http://{}", server.address)).unwrap();
     let dotted = Token::new("abc.def").unwrap();
     let client = AdminClient::new(AdminHttp::new(None).unwrap(), endpoint, dotted).unwrap();
     let hint = client.health().await.unwrap_err().to_string();
     assert!(
-        hint.contains("the token contains '.'") && !hint.contains("abc.def"),
+        hint.contains("the token contains '.'")
+            && hint.contains("its scope lacks GetClusterHealth")
+            && !hint.contains("abc.def"),
         "{hint}"
     );
 }
@@ -450,14 +454,14 @@ async fn nothing_shows_the_token_even_if_the_server_echoes_it() {
     .await;
     let client = server.client();
     let mut seen_replaced = false;
-    for at in 370..ERROR_TEXT_CAP {
+    for at in 150..ERROR_TEXT_CAP {
         *length.lock().unwrap() = at;
         // when a call fails, then no text holds any of it.
         let error = client.health().await.unwrap_err();
         for shown in [format!("{error:?}"), error.to_string()] {
             assert!(!shown.contains("s3cr"), "{shown}");
         }
-        assert!(error.detail().chars().count() <= ERROR_TEXT_CAP);
+        assert!(error.detail().len() <= ERROR_TEXT_CAP);
         seen_replaced |= error.detail().contains("(token)");
     }
     assert!(seen_replaced);
@@ -470,6 +474,52 @@ async fn nothing_shows_the_token_even_if_the_server_echoes_it() {
     }
 }
 
+#[tokio::test]
+async fn an_answer_of_something_else_is_not_quoted() {
+    const SECRET: &str = "internal-host-and-more";
+    let document = |code: &str| format!(r#"{{"code":"{code}","message":"{SECRET}"}}"#);
+    for (status, body) in [
+        (404, format!("<html>{SECRET}</html>")),
+        (418, SECRET.to_owned()),
+        (400, document("Whatever")),
+        (403, document("Whatever")),
+        // Garage's own trouble: its message counts nodes and answers, so it differs from try to try.
+        (503, document("ServiceUnavailable")),
+        (200, format!(r#"{{"status":{{"{SECRET}":1}}}}"#)),
+        (200, format!(r#""{SECRET}""#)),
+        (200, SECRET.to_owned()),
+    ] {
+        let server = Server::with(status, body.clone()).await;
+        let error = server.client().health().await.unwrap_err().to_string();
+        assert!(!error.contains(SECRET), "{status} {body}: {error}");
+    }
+    let server = Server::answering(|_| {
+        let target = format!("https://{SECRET}/{SECRET}?{SECRET}");
+        Response::builder()
+            .status(302)
+            .header(LOCATION, target)
+            .body(Body::empty())
+            .unwrap()
+    })
+    .await;
+    let error = server.client().health().await.unwrap_err().to_string();
+    assert!(
+        error.contains("a redirect to another host") && !error.contains(SECRET),
+        "{error}"
+    );
+    // What Garage says about a request at fault is quoted, and not at any length.
+    let long = format!(
+        r#"{{"code":"InvalidRequest","message":"{}"}}"#,
+        "x".repeat(10_000)
+    );
+    let server = Server::with(400, long).await;
+    let error = server.client().health().await.unwrap_err();
+    assert!(
+        error.detail().contains("InvalidRequest: xxx") && error.detail().len() < 300,
+        "{error}"
+    );
+}
+
 #[test]
 fn texts_of_errors_are_one_short_line() {
     let text = |t: &str| {
@@ -479,7 +529,11 @@ fn texts_of_errors_are_one_short_line() {
     };
     assert_eq!(text("a\r\n\tb   c\u{0}d"), "a b c d");
     let long = text(&"ä".repeat(2 * ERROR_TEXT_CAP));
-    assert_eq!(long.chars().count(), ERROR_TEXT_CAP);
+    assert!(
+        (ERROR_TEXT_CAP - 2..=ERROR_TEXT_CAP).contains(&long.len()),
+        "{}",
+        long.len()
+    );
     assert!(long.ends_with('…'));
     assert_eq!(text(&"b".repeat(ERROR_TEXT_CAP)), "b".repeat(ERROR_TEXT_CAP));
 }
@@ -623,7 +677,7 @@ async fn https_is_trusted_through_the_extra_ca_and_not_without_it() {
 
 #[test]
 fn two_spellings_of_one_address_are_one_place() {
-    let place = |text: &str| Endpoint::parse(text).unwrap().place();
+    let place = |text: &str| Endpoint::parse(text).unwrap().place("cluster.local");
     let one = place("http://garage.storage.svc:3903");
     for same in [
         "http://garage.storage.svc:3903/",
@@ -641,6 +695,12 @@ fn two_spellings_of_one_address_are_one_place() {
         "https://garage.storage.svc:3903",
         "http://garage.other.svc:3903",
         "http://garage.storage.svc:3903/behind",
+        // Another domain, even if it begins like a Service.
+        "http://garage.storage.svc.evil.example:3903",
+        "http://garage.storage.svc.cluster.local.evil.example:3903",
+        "http://garage.storage.svc.evil-cluster.local:3903",
+        "http://garage.storage.svccluster.local:3903",
+        "http://garage.storage.cluster.local:3903",
     ] {
         assert_ne!(place(other), one, "{other}");
     }

@@ -108,7 +108,14 @@ fn whole(answer: &Answer) {
     for object in &answer.statuses {
         let status = &object["status"];
         let lists = [Some(status), None];
-        let parents = status["parents"].as_array().into_iter().flatten().map(Some);
+        // Entries of other controllers are printed as they came.
+        let ours = |entry: &&Value| entry["controllerName"] == answer.controller.as_str();
+        let parents = status["parents"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(ours)
+            .map(Some);
         let listeners = status["listeners"].as_array().into_iter().flatten().map(Some);
         for of in lists.into_iter().chain(parents).chain(listeners).flatten() {
             let conditions = of["conditions"].as_array().map_or(&[][..], Vec::as_slice);

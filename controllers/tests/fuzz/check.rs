@@ -108,7 +108,14 @@ fn whole(answer: &Answer) {
     for object in &answer.statuses {
         let status = &object["status"];
         let lists = [Some(status), None];
-        let parents = status["parents"].as_array().into_iter().flatten().map(Some);
+        // Entries of other controllers are printed as they came.
+        let ours = |entry: &&Value| entry["controllerName"] == answer.controller.as_str();
+        let parents = status["parents"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(ours)
+            .map(Some);
         let listeners = status["listeners"].as_array().into_iter().flatten().map(Some);
         for of in lists.into_iter().chain(parents).chain(listeners).flatten() {
             let conditions = of["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -148,6 +155,10 @@ fn stable(value: &Value) {
         if route.problems.is_empty() && route.rules.iter().all(|rule| rule.problems.is_empty()) {
             let mut read = HttpRoute::decode(&encode(&route)).unwrap();
             read.meta = route.meta.clone();
+            // Where a filter stands in its list is for messages alone.
+            for (read, rule) in read.rules.iter_mut().zip(&route.rules) {
+                read.filter_at = rule.filter_at;
+            }
             assert_eq!(read, route);
         }
     }

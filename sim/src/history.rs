@@ -328,7 +328,29 @@ pub fn write(seed: u64) -> History {
             });
         }
     }
+    // Trouble that is there from the beginning meets the first writes of everything.
+    if random.chance(1, 3) {
+        let at = usize::try_from(random.below(steps.len().max(1) as u64)).unwrap_or(0);
+        steps.insert(
+            at,
+            Step {
+                after: Duration::ZERO,
+                action: disturb(&mut random, &installations),
+            },
+        );
+    }
     for _ in 0..random.between(4, 24) {
+        // What goes wrong with a request shows when there is one: some trouble, and then its occasion.
+        if random.chance(1, 4) {
+            steps.push(Step {
+                after: pause(&mut random),
+                action: disturb(&mut random, &installations),
+            });
+            steps.push(Step {
+                after: Duration::from_millis(random.between(1, 2_000)),
+                action: edit(&mut random, "user", &templates),
+            });
+        }
         steps.push(Step {
             after: pause(&mut random),
             action: action(&mut random, &installations, &templates),
@@ -435,24 +457,7 @@ fn action(random: &mut Random, installations: &[(Flags, usize)], templates: &[Va
         },
         11 => child_edit(random),
         12 => platform_edit(random),
-        13 | 14 => Action::Disturb {
-            who: who(random, installations),
-            which: Which {
-                sort: *random.pick(&[Sort::Reads, Sort::Writes, Sort::Watches, Sort::Lease, Sort::All]),
-                resource: random.chance(1, 2).then(|| *random.pick(&WRITTEN)),
-            },
-            how: match random.below(7) {
-                0 => How::Refused(409),
-                1 => How::Refused(429),
-                2 => How::Refused(*random.pick(&[500, 503, 403])),
-                3 => How::Broken,
-                4 => How::AnswerLost,
-                5 => How::Late(u32::try_from(random.between(10, 4_000)).unwrap_or(10)),
-                _ => How::AnswerLate(u32::try_from(random.between(10, 9_000)).unwrap_or(10)),
-            },
-            times: u32::try_from(random.between(1, 12)).unwrap_or(1),
-            seconds: random.between(1, 60),
-        },
+        13 | 14 => disturb(random, installations),
         15 => Action::Stick {
             who: who(random, installations),
             resource: *random.pick(&WATCHED),
@@ -530,6 +535,37 @@ fn action(random: &mut Random, installations: &[(Flags, usize)], templates: &[Va
                 what: *random.pick(&[BucketEdit::Lost, BucketEdit::Filled, BucketEdit::Emptied]),
             },
         },
+    }
+}
+
+/// Requests of one replica go wrong: mostly writes, since what a write leaves undone matters most.
+fn disturb(random: &mut Random, installations: &[(Flags, usize)]) -> Action {
+    Action::Disturb {
+        who: who(random, installations),
+        which: Which {
+            sort: *random.pick(&[
+                Sort::Writes,
+                Sort::Writes,
+                Sort::Writes,
+                Sort::All,
+                Sort::Reads,
+                Sort::Watches,
+                Sort::Lease,
+            ]),
+            resource: random.chance(1, 4).then(|| *random.pick(&WRITTEN)),
+        },
+        how: match random.below(8) {
+            0 => How::Refused(409),
+            1 => How::Refused(429),
+            2 => How::Refused(403),
+            3 => How::Refused(*random.pick(&[500, 503])),
+            4 => How::Broken,
+            5 => How::AnswerLost,
+            6 => How::Late(u32::try_from(random.between(10, 4_000)).unwrap_or(10)),
+            _ => How::AnswerLate(u32::try_from(random.between(10, 9_000)).unwrap_or(10)),
+        },
+        times: u32::try_from(random.between(1, 20)).unwrap_or(1),
+        seconds: random.between(1, 90),
     }
 }
 

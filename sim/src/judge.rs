@@ -198,7 +198,7 @@ fn kind_of_request(asked: &Asked) -> String {
 }
 
 fn short(text: &str) -> String {
-    text.chars().take(100).collect()
+    text.chars().take(400).collect()
 }
 
 struct Process {
@@ -263,7 +263,10 @@ impl Witness for Process {
             ));
             return;
         }
-        self.judge.tell(format!("{}: {detail}", self.who));
+        let status = write.sent["status"].to_string();
+        let status = if status == "null" { "" } else { &status };
+        self.judge
+            .tell(format!("{}: {detail} {}", self.who, short(status)));
         self.judge.check_leaders(&self.who, &detail);
         {
             let mut state = self.judge.lock();

@@ -104,7 +104,7 @@ impl Sites {
     /// Puts a Garage behind this URL.
     pub fn add_garage(&self, url: &str, token: &str) {
         let site = GarageSite {
-            garage: FakeGarage::new(),
+            garage: FakeGarage::counting_from(1_000 * lock(&self.garages).len() as u64),
             token: token.to_owned(),
             mood: Mutex::default(),
             turn: AtomicU64::new(0),

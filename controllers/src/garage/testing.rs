@@ -74,6 +74,14 @@ impl FakeGarage {
         Self::default()
     }
 
+    /// The same with ids of its own: no two Garages share one.
+    #[must_use]
+    pub fn counting_from(made: u64) -> Self {
+        let garage = Self::default();
+        lock(&garage.0).made = made;
+        garage
+    }
+
     /// The next call of this name meets `fault`; faults of one call are used up in the order given.
     pub fn fail(&self, call: Call, fault: Fault) {
         lock(&self.0).faults.push((call, fault));

@@ -15,6 +15,7 @@
     clippy::panic,
     clippy::indexing_slicing
 )] // test code: a panic is a failed test
+#![allow(clippy::explicit_auto_deref)] // without the star, `pick` would be inferred to give a `str`
 
 pub mod determinism;
 pub mod history;

@@ -363,7 +363,12 @@ impl GarageClient {
         }
         if call.writes() {
             let id = BucketId::parse(about.split(' ').next().unwrap_or_default());
-            let before = id.and_then(|id| site.garage.buckets().into_iter().find(|bucket| bucket.id == id));
+            let before = id.and_then(|id| {
+                site.garage
+                    .all_buckets()
+                    .into_iter()
+                    .find(|bucket| bucket.id == id)
+            });
             (self.listener)(Outside {
                 who: self.who.clone(),
                 place: self.url.clone(),

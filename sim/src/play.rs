@@ -403,7 +403,7 @@ fn act(
         }
         Action::GarageEdited { site, nth, what } => {
             if let Some(site) = world.sites.garages().values().nth(*site) {
-                let mut buckets = site.garage.buckets();
+                let mut buckets = site.garage.all_buckets();
                 buckets.retain(|bucket| bucket.global_aliases != [universe::FOREIGN_ALIAS]);
                 if let Some(bucket) = buckets.get(nth % buckets.len().max(1)) {
                     match what {

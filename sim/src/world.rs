@@ -473,7 +473,7 @@ impl World {
             }
         }
         if let Some(site) = self.sites.garages().get(universe::GARAGES[0].0) {
-            let kept = site.garage.buckets().into_iter().any(|bucket| {
+            let kept = site.garage.all_buckets().into_iter().any(|bucket| {
                 bucket.global_aliases == [universe::FOREIGN_ALIAS] && bucket.website_config.is_none()
             });
             if !kept {
@@ -526,7 +526,7 @@ impl World {
             objects: self.objects(),
             served: served.map(group).collect(),
             garage: garages
-                .map(|(url, site)| (url, site.garage.buckets().into_iter().map(bucket).collect()))
+                .map(|(url, site)| (url, site.garage.all_buckets().into_iter().map(bucket).collect()))
                 .collect(),
             tyk: tyks
                 .map(|(url, site)| (url, site.handle.files().into_values().collect()))

@@ -124,7 +124,7 @@ impl FakeGarage {
 
     /// Every bucket that there is.
     #[must_use]
-    pub fn buckets(&self) -> Vec<BucketInfo> {
+    pub fn all_buckets(&self) -> Vec<BucketInfo> {
         let state = lock(&self.0);
         state
             .buckets

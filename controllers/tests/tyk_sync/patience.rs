@@ -1,4 +1,5 @@
-//! How long a Tyk that asks for patience is waited for: as long as it says, and not longer than one operation may take.
+//! How long a Tyk that asks for patience is waited for: as long as it says, and not longer than one operation may take;
+//! and how often a way to Tyk that cannot be had is asked for.
 
 use std::{
     sync::{
@@ -8,16 +9,19 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use routewright::{
     telemetry::tyk::TykMeter,
     tyk::{
         client::{
-            TykApi, TykErrorClass,
+            Bundle, TykApi, TykError, TykErrorClass,
             dashboard::Dashboard,
             gateway::Gateway,
             http::{Access, Limits, Pools},
         },
-        verdict::Mode,
+        objects::{Fingerprint, Key},
+        sync::{Actors, Connector, Settings, Syncing as _},
+        verdict::{CertificateUse, Connection, Mode},
     },
 };
 use tokio::{
@@ -25,7 +29,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::stage::BOTH;
+use crate::stage::{BOTH, api, id, trusted};
 
 /// Answers the first request like this and every other one with an empty document; how many there were.
 async fn server(first: String) -> (String, Arc<AtomicUsize>) {
@@ -129,5 +133,58 @@ async fn a_retry_after_that_is_none_is_passed_over() {
             client(mode, url, limits).get("gwapi-1").await.unwrap();
             assert_eq!(asked.load(Ordering::SeqCst), 2, "{mode:?} {after}");
         }
+    }
+}
+
+/// The right to read the credential is gone.
+#[derive(Default)]
+struct Unreadable(AtomicUsize);
+
+impl Unreadable {
+    fn refused() -> TykError {
+        TykError::new(
+            TykErrorClass::Failing,
+            "Secret tyk/credential cannot be read: forbidden",
+        )
+    }
+}
+
+#[async_trait]
+impl Connector for Unreadable {
+    async fn connect(&self, _: &Connection) -> Result<Arc<dyn TykApi>, TykError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err(Self::refused())
+    }
+
+    async fn bundle(&self, _: &CertificateUse) -> Result<Bundle, TykError> {
+        Err(Self::refused())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_may_not_be_read_is_asked_for_ever_more_rarely() {
+    for mode in BOTH {
+        // Given a process that starts and trusts what an earlier one has written
+        let connector = Arc::new(Unreadable::default());
+        let settings = Settings::default();
+        let actors = Actors::new(
+            connector.clone(),
+            Arc::new(|_: &Key| ()),
+            Arc::new(|| true),
+            settings,
+        );
+        let connection = Arc::new(Connection {
+            url: "http://tyk.tyk.svc:8080".to_owned(),
+            org: "org1".to_owned(),
+            mode,
+            context: Key::new("tyk", "context"),
+            fingerprint: Fingerprint("one".to_owned()),
+        });
+        let done = actors.submit(&connection, trusted("r", vec![api(1, "/a")])).await;
+        assert!(done.is_clean(), "{:?} of {}", done, id(1));
+        // When its credential cannot be read for ten minutes, then it is asked for some dozen times
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let asked = connector.0.load(Ordering::SeqCst);
+        assert!((5..40).contains(&asked), "{mode:?}: {asked} times");
     }
 }

@@ -188,7 +188,7 @@ pub(crate) fn judge(world: &World<'_>, judgement: &mut Judgement) {
     for bucket in world.all(GARAGE, "GarageBucket") {
         let installations = world.snapshot.installations.iter();
         let watching: Vec<&Flags> = installations
-            .filter(|flags| flags.watches(bucket.namespace()))
+            .filter(|flags| flags.has_garage_half() && flags.watches(bucket.namespace()))
             .collect();
         match watching.as_slice() {
             [] => judgement.skip("exposure: no installation watches the namespace"),

@@ -89,6 +89,11 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// Whether this installation has anything to do with buckets: one for Gateway API on Tyk alone has not.
+    pub(crate) fn has_garage_half(&self) -> bool {
+        self.enable_ingress || self.enable_gateway_api || self.enable_garage_buckets || self.tyk.is_none()
+    }
+
     /// Whether this installation looks at objects of a namespace.
     pub(crate) fn watches(&self, namespace: &str) -> bool {
         let listed = |all: &Vec<String>| all.iter().any(|one| one == namespace);

@@ -345,11 +345,15 @@ impl Actor {
                 wake = wake.min(at);
             }
         }
+        // While every way is down, a probe comes first: looks that are due then wait for it.
+        let latest = self.shared.latest();
+        let works = self.working().is_some();
         let book = self.shared.book();
+        let asks = self.looks.is_empty() && !book.links.contains_key(&latest.fingerprint);
         if !self.led {
             wake = wake.min(now + Duration::from_secs(1));
         } else if self.looks.len() < LOOKS
-            && (self.looks.is_empty() || !self.clients.is_empty())
+            && (works || asks)
             && let Some(due) = book.check_at(now)
         {
             wake = wake.min(due.min(self.last_look + settings.canary).max(self.next_look));
@@ -811,6 +815,8 @@ impl Actor {
                 if lasts && check == Check::Sweep {
                     warn!(tyk = %self.url, %error, "APIs of HTTPRoutes that are gone could not be looked for; not again before the next start");
                 }
+                // A question about nothing in particular: whatever kept it from being answered keeps everything.
+                let of_all = matches!(&check, Check::Api(id) if &**id == PROBE);
                 self.later(check, due, lasts);
                 let down = self
                     .shared
@@ -818,7 +824,7 @@ impl Actor {
                     .links
                     .get(&link)
                     .is_some_and(|health| health.down.is_some());
-                if (down || breaks(&error))
+                if (down || breaks(&error) || (of_all && error.class != TykErrorClass::Fenced))
                     && let Some(connection) = connection
                 {
                     self.broke(&connection, &error);

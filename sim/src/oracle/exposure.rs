@@ -369,8 +369,14 @@ fn judge_condition(bucket: Object<'_>, allowed: &[Said], judgement: &mut Judgeme
 fn judge_block_type(bucket: Object<'_>, kind: Kind, judgement: &mut Judgement) {
     let block = at(bucket.status(), "/websiteExposure");
     let name = child_name(bucket);
-    let fits = text(block, "/type").is_none_or(|type_| type_ == kind.name())
-        && text(block, "/name").is_none_or(|found| found == name);
+    // Lenient: a row that keeps the block may keep the one of the kind that was selected before, without a name.
+    let kept = text(block, "/name").is_none()
+        && bucket
+            .condition(CONDITION)
+            .is_some_and(|condition| text(condition, "/reason") == Some("ReconcileFailed"));
+    let fits = kept
+        || text(block, "/type").is_none_or(|type_| type_ == kind.name())
+            && text(block, "/name").is_none_or(|found| found == name);
     judgement.check(
         "exposure.block",
         bucket,

@@ -74,7 +74,9 @@ async fn every_combination_runs_and_uses_exactly_its_rights() {
         apply_crds(&s, &tyk_crds())?;
         s.cluster.gateway_crds("standard").await?;
         let garage = Garage::deploy(s.cluster, s.ns(), "garage", &GarageOptions::default()).await?;
-        // Given each combination for all namespaces, while there is nothing to do
+        // Given one for Tyk alone, then it has no right on the other half, and no word on its buckets
+        tyk_alone(&s).await?;
+        // And each combination for all namespaces, while there is nothing to do
         stream::iter(Toggles::all().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |toggles| idle(&s, toggles))
             .await?;
@@ -97,17 +99,35 @@ async fn every_combination_runs_and_uses_exactly_its_rights() {
         let release = Release::new(s.cluster, "everywhere", s.ns())?;
         release.install(all.values(&[])).await?;
         live(&s, &release, all, &garage, (&home, &away)).await?;
-        routed(&Stage::in_namespace(&s, home.name()).await?).await?;
-        finish(release, all, &[]).await?;
-        // And what was held for Tyk can go, though that Tyk never answered
         let stage = Stage::in_namespace(&s, home.name()).await?;
-        for (kind, name) in [("HTTPRoute", "tyk"), ("Gateway", "tyk"), ("GatewayClass", CLASS)] {
-            stage.delete(kind, name).await?;
-            stage.gone(kind, name).await?;
-        }
-        Ok(())
+        routed(&stage).await?;
+        finish(release, all, &[]).await?;
+        unrouted(&stage).await
     })
     .await;
+}
+
+/// A release for Tyk alone, in a namespace with a bucket that asks for an Ingress.
+async fn tyk_alone(s: &Scenario) -> Result<()> {
+    let toggles = Toggles {
+        ingress: false,
+        gateway: false,
+        garage: false,
+        tyk: true,
+    };
+    let home = namespace(s, "tyk").await?;
+    let stage = Stage::in_namespace(s, home.name()).await?;
+    let exposure = Kind::Ingress.exposure(&[], json!({}));
+    stage.new_bucket("unseen", &exposure).await?;
+    let release = Release::new(s.cluster, "tyk-alone", s.ns())?;
+    release.install(toggles.values(&[])).await?;
+    routed(&stage).await?;
+    release.calm().await?;
+    let bucket = stage.get("GarageBucket", "unseen").await?.unwrap();
+    assert_eq!(bucket.pointer("/status/conditions"), None, "{bucket}");
+    finish(release, toggles, &[]).await?;
+    stage.delete("GarageBucket", "unseen").await?;
+    unrouted(&stage).await
 }
 
 async fn namespace(s: &Scenario, prefix: &str) -> Result<Namespace<'static>> {
@@ -272,6 +292,15 @@ async fn in_garage(stage: &Stage, toggles: Toggles, name: &str) -> Result<()> {
 /// The class of this scenario alone.
 const CLASS: &str = "chart-combinations";
 
+/// What was held for Tyk can go, though that Tyk never answered.
+async fn unrouted(stage: &Stage) -> Result<()> {
+    for (kind, name) in [("HTTPRoute", "tyk"), ("Gateway", "tyk"), ("GatewayClass", CLASS)] {
+        stage.delete(kind, name).await?;
+        stage.gone(kind, name).await?;
+    }
+    Ok(())
+}
+
 /// A class, a Gateway and a route with an attached definition, on a Tyk that does not answer: whatever is written to
 /// Kubernetes is written.
 async fn routed(stage: &Stage) -> Result<()> {
@@ -348,5 +377,7 @@ async fn routed(stage: &Stage) -> Result<()> {
         let says = |object: &Value| (condition(object, path, "Accepted")? == expected).then_some(());
         stage.until(expected, kind, name, says).await?;
     }
-    Ok(())
+    // Another Tyk: the record of those that the context led to is changed, not created.
+    let moved = json!({"stringData": {"TYK_URL": "http://127.0.0.1:10"}});
+    stage.merge("Secret", "tyk", moved).await.map(drop)
 }

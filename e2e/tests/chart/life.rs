@@ -8,7 +8,7 @@ use routewright_e2e::audit::Mark;
 use routewright_e2e::garage::{ADMIN, Garage, GarageOptions};
 use routewright_e2e::operator::chart;
 use routewright_e2e::stage::{DOMAIN, GARAGE, Kind, Stage};
-use routewright_e2e::{Cluster, Result, scenario, sh, wait};
+use routewright_e2e::{Cluster, Error, Result, scenario, sh, wait};
 use serde_json::{Value, json};
 
 use crate::TURN;
@@ -389,6 +389,44 @@ async fn uninstall_leaves_nothing_stuck() {
         // And the tenant's namespace can go
         cluster.kubectl(["delete", "namespace", home.name(), "--timeout=300s"]).map(drop)
     })
+    .await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_loses_its_role_first_can_still_go() {
+    scenario(
+        "a_namespace_that_loses_its_role_first_can_still_go",
+        async |s| {
+            let _turn = TURN.lock().await;
+            without_crds(s.cluster).await?;
+            let cluster = s.cluster;
+            // Given a release for one namespace, with a bucket that the operator holds
+            let garage = Garage::deploy(cluster, s.ns(), "garage", &GarageOptions::default()).await?;
+            let home = cluster.namespace("tenant").await?;
+            let release = Release::new(cluster, "routewright", s.ns())?;
+            release
+                .install(json!({
+                    "garageBuckets": {"enabled": true, "cleanupOnUninstall": false}, "watchNamespaces": [home.name()],
+                }))
+                .await?;
+            cluster.established()?;
+            let stage = Stage::in_namespace(&s, home.name()).await?;
+            connect(&stage, &garage).await?;
+            let name = format!("held-{}", s.ns());
+            stage.new_bucket(&name, &Value::Null).await?;
+            held(&stage, &name).await?;
+            // When the namespace goes, and the operator's rights in it before the bucket
+            let wide = release.wide();
+            for kind in ["rolebinding", "role"] {
+                cluster.kubectl(["-n", home.name(), "delete", kind, &wide])?;
+            }
+            // Then nothing is left that holds it
+            cluster
+                .kubectl(["delete", "namespace", home.name(), "--timeout=180s"])
+                .map_err(|e| Error::other(format!("{e}\n{}", release.logs())))?;
+            release.uninstall().await
+        },
+    )
     .await;
 }
 

@@ -139,7 +139,7 @@ fn each_toggle_brings_its_rights_and_nothing_else() {
         tyk.extend(of(kind, &["get", "list", "watch"]));
     }
     assert_eq!(more("tyk.enabled=true"), tyk);
-    // Definitions alone: what is said while Tyk is off, and nothing for Garage
+    // Definitions alone: the rights on their status, and nothing for Garage
     let mut alone = rights(&render(&["tyk.definitions=true"]).unwrap(), "ClusterRole");
     assert!(alone.remove("create events.k8s.io/events"));
     assert_eq!(alone, definitions);

@@ -143,8 +143,8 @@ async fn what_was_made_in_tyk_goes_with_the_release() {
         let job = format!("job/{}-tyk-cleanup", release.full());
         let log = cluster.kubectl(["-n", s.ns(), "logs", &job])?;
         assert!(log.contains("left in Tyk: gwapi-"), "{log}");
-        // When Tyk is back, no class names its context any more, and it is removed again, then the record leads there and
-        // nothing is left
+        // When Tyk is back, the class names another context, and the release is removed again, then the record leads to Tyk
+        // and nothing is left
         scale(cluster, home.name(), 1)?;
         let elsewhere = json!({"spec": {"parametersRef": {"name": "elsewhere"}}});
         stage.merge("GatewayClass", &class, elsewhere).await?;

@@ -108,9 +108,10 @@ until the Pods that write to Tyk are gone.
 {{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled .Values.tyk.enabled }}true{{ end }}
 {{- end }}
 
-{{/* The half for Garage runs: a release for Tyk alone has no right on its kinds. */}}
+{{/* The half for Garage runs: a release for Tyk alone, or for its definitions, has no right on its kinds. */}}
 {{- define "routewright.garage" -}}
-{{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled (not .Values.tyk.enabled) }}true{{ end }}
+{{- $tyk := or .Values.tyk.enabled (include "routewright.definitions" .) }}
+{{- if or .Values.ingress.enabled .Values.gatewayAPI.enabled .Values.garageBuckets.enabled (not $tyk) }}true{{ end }}
 {{- end }}
 
 {{/* Name of the ConfigMap with the operator's record of the Tyks that its classes led to. The operator creates it. */}}

@@ -83,6 +83,7 @@ async fn every_rule_of_the_webhook_list_accepts_and_refuses() {
             "allowedHostnameSuffixes": ["example.com", "example.org"],
             "allowedIngressAnnotationPrefixes": ["cert-manager.io/", "team-"],
             "allowedHTTPRouteAnnotationPrefixes": ["external-dns.alpha.kubernetes.io/"],
+            "allowedLabelPrefixes": ["team.example.com/"],
         });
         release.install(quiet(&json!({"guards": guards, "watchNamespaces": [s.ns()]}))).await?;
         let api = buckets(&s).await?;
@@ -133,6 +134,10 @@ async fn every_rule_of_the_webhook_list_accepts_and_refuses() {
             ("annotation of an Ingress that is not", exposing(&json!({"ingress": {"annotations": {"nginx.ingress.kubernetes.io/server-snippet": "x"}}})), by_policy("spec.websiteExposure.ingress.annotations: nginx.ingress.kubernetes.io/server-snippet: not allowed here; keys may begin with cert-manager.io/, team-")),
             ("annotation of a route that is allowed", exposing(&json!({"gateway": {"parentRefs": [{"name": "public"}], "annotations": {"external-dns.alpha.kubernetes.io/ttl": "60"}}})), None),
             ("annotation of a route that is not", exposing(&json!({"gateway": {"parentRefs": [{"name": "public"}], "annotations": {"cert-manager.io/cluster-issuer": "x"}}})), by_policy("spec.websiteExposure.gateway.annotations: cert-manager.io/cluster-issuer: not allowed here; keys may begin with external-dns.alpha.kubernetes.io/")),
+            ("label of an Ingress that is allowed", exposing(&json!({"ingress": {"labels": {"team.example.com/name": "web"}}})), None),
+            ("label of an Ingress that is not", exposing(&json!({"ingress": {"labels": {"team.example.com/name": "web", "shard": "a"}}})), by_policy("spec.websiteExposure.ingress.labels: shard: not allowed here; keys may begin with team.example.com/")),
+            ("label of a route that is allowed", exposing(&json!({"gateway": {"parentRefs": [{"name": "public"}], "labels": {"team.example.com/name": "web"}}})), None),
+            ("label of a route that is not", exposing(&json!({"gateway": {"parentRefs": [{"name": "public"}], "labels": {"policy": "none"}}})), by_policy("spec.websiteExposure.gateway.labels: policy: not allowed here; keys may begin with team.example.com/")),
         ];
         // When each is sent, then it gets its answer, word by word
         let mut wrong = Vec::new();

@@ -6,6 +6,7 @@ use routewright_e2e::cluster::Namespace;
 use routewright_e2e::garage::{ADMIN, Garage, GarageOptions};
 use routewright_e2e::sh::say;
 use routewright_e2e::stage::{DOMAIN, GARAGE, Kind, Stage, squatter};
+use routewright_e2e::tyk::{NAME, Tyk, Which};
 use routewright_e2e::{Error, Result, Scenario, scenario, wait};
 use serde_json::{Value, json};
 
@@ -74,7 +75,9 @@ async fn every_combination_runs_and_uses_exactly_its_rights() {
         apply_crds(&s, &tyk_crds())?;
         s.cluster.gateway_crds("standard").await?;
         let garage = Garage::deploy(s.cluster, s.ns(), "garage", &GarageOptions::default()).await?;
-        // Given each combination for all namespaces, while there is nothing to do
+        // Given one for Tyk alone, then it has no right on the other half, and no word on its buckets
+        tyk_alone(&s).await?;
+        // And each combination for all namespaces, while there is nothing to do
         stream::iter(Toggles::all().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |toggles| idle(&s, toggles))
             .await?;
@@ -97,17 +100,35 @@ async fn every_combination_runs_and_uses_exactly_its_rights() {
         let release = Release::new(s.cluster, "everywhere", s.ns())?;
         release.install(all.values(&[])).await?;
         live(&s, &release, all, &garage, (&home, &away)).await?;
-        routed(&Stage::in_namespace(&s, home.name()).await?).await?;
-        finish(release, all, &[]).await?;
-        // And what was held for Tyk can go, though that Tyk never answered
         let stage = Stage::in_namespace(&s, home.name()).await?;
-        for (kind, name) in [("HTTPRoute", "tyk"), ("Gateway", "tyk"), ("GatewayClass", CLASS)] {
-            stage.delete(kind, name).await?;
-            stage.gone(kind, name).await?;
-        }
-        Ok(())
+        routed(&s, &stage).await?;
+        finish(release, all, &[]).await?;
+        unrouted(&stage).await
     })
     .await;
+}
+
+/// A release for Tyk alone, in a namespace with a bucket that asks for an Ingress.
+async fn tyk_alone(s: &Scenario) -> Result<()> {
+    let toggles = Toggles {
+        ingress: false,
+        gateway: false,
+        garage: false,
+        tyk: true,
+    };
+    let home = namespace(s, "tyk").await?;
+    let stage = Stage::in_namespace(s, home.name()).await?;
+    let exposure = Kind::Ingress.exposure(&[], json!({}));
+    stage.new_bucket("unseen", &exposure).await?;
+    let release = Release::new(s.cluster, "tyk-alone", s.ns())?;
+    release.install(toggles.values(&[])).await?;
+    routed(s, &stage).await?;
+    release.calm().await?;
+    let bucket = stage.get("GarageBucket", "unseen").await?.unwrap();
+    assert_eq!(bucket.pointer("/status/conditions"), None, "{bucket}");
+    finish(release, toggles, &[]).await?;
+    stage.delete("GarageBucket", "unseen").await?;
+    unrouted(&stage).await
 }
 
 async fn namespace(s: &Scenario, prefix: &str) -> Result<Namespace<'static>> {
@@ -272,50 +293,41 @@ async fn in_garage(stage: &Stage, toggles: Toggles, name: &str) -> Result<()> {
 /// The class of this scenario alone.
 const CLASS: &str = "chart-combinations";
 
-/// A class, a Gateway and a route with an attached definition, on a Tyk that does not answer: whatever is written to
-/// Kubernetes is written.
-async fn routed(stage: &Stage) -> Result<()> {
-    let tyk = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tyk.tyk.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-    let gateway = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+/// What was held for Tyk can go after the release.
+async fn unrouted(stage: &Stage) -> Result<()> {
+    for (kind, name) in [("HTTPRoute", "tyk"), ("Gateway", "tyk"), ("GatewayClass", CLASS)] {
+        stage.delete(kind, name).await?;
+        stage.gone(kind, name).await?;
+    }
+    Ok(())
+}
+
+/// A class, a Gateway and a route with an attached definition on a Tyk that then has another address: whatever is written
+/// to Kubernetes is written.
+async fn routed(s: &Scenario, stage: &Stage) -> Result<()> {
+    let double = Tyk::deploy(s.cluster, stage.ns(), Which::Double).await?;
+    double.class(CLASS, "routewright.dev/tyk")?;
+    let gateway = |kind: &str, spec: Value| json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": {"name": "tyk"}, "spec": spec});
     let document = json!({
         "openapi": "3.0.3", "info": {"title": "x", "version": "1"}, "paths": {},
         "x-tyk-api-gateway": {"info": {"name": "x", "state": {"active": true}}, "server": {}, "upstream": {}},
     });
     for object in [
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tyk"},
-            "stringData": {"TYK_MODE": "ce", "TYK_URL": "http://127.0.0.1:9", "TYK_AUTH": "x"}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tyk"}, "data": {"oas.json": document.to_string()}}),
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "tyk"}, "spec": {"ports": [{"port": 80}]}}),
-        tyk(
-            "OperatorContext",
-            "tyk",
-            json!({"secretRef": {"name": "tyk"}, "dataPlane": {"serviceRef": {"name": "tyk"}}}),
-        ),
-        tyk(
-            "TykOasApiDefinition",
-            "tyk",
-            json!({
+        json!({
+            "apiVersion": "tyk.tyk.io/v1alpha1", "kind": "TykOasApiDefinition", "metadata": {"name": "tyk"},
+            "spec": {
                 "tykOAS": {"configmapRef": {"name": "tyk", "keyName": "oas.json"}},
                 "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "tyk"}],
-            }),
-        ),
-        gateway(
-            "GatewayClass",
-            CLASS,
-            json!({
-                "controllerName": "routewright.dev/tyk",
-                "parametersRef": {"group": "tyk.tyk.io", "kind": "OperatorContext", "name": "tyk", "namespace": stage.ns()},
-            }),
-        ),
+            },
+        }),
         gateway(
             "Gateway",
-            "tyk",
             json!({"gatewayClassName": CLASS, "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}),
         ),
         gateway(
             "HTTPRoute",
-            "tyk",
-            json!({"parentRefs": [{"name": "tyk"}], "rules": [{"backendRefs": [{"name": "tyk", "port": 80}]}]}),
+            json!({"parentRefs": [{"name": "tyk"}], "rules": [{"backendRefs": [{"name": NAME, "port": 80}]}]}),
         ),
     ] {
         stage.apply(object).await?;
@@ -342,11 +354,14 @@ async fn routed(stage: &Stage) -> Result<()> {
             "HTTPRoute",
             "tyk",
             "/status/parents/0/conditions",
-            "False TranslationFailed",
+            "True Accepted",
         ),
     ] {
         let says = |object: &Value| (condition(object, path, "Accepted")? == expected).then_some(());
         stage.until(expected, kind, name, says).await?;
     }
-    Ok(())
+    // The same Tyk by another name: the record of those that the context led to is changed, not created.
+    let moved = double.url().replace(".svc.cluster.local", ".svc");
+    let secret = json!({"stringData": {"TYK_URL": moved}});
+    stage.merge("Secret", NAME, secret).await.map(drop)
 }

@@ -277,7 +277,7 @@ fn the_page_of_rights_is_the_superset_of_the_chart() {
                 let without: Vec<&str> = without.map(|(name, _)| *name).collect();
                 match without.is_empty() {
                     true => "always".to_owned(),
-                    false => format!("always, but not with {} alone", without.join(", ")),
+                    false => format!("always, but not with {} alone", without.join(" or ")),
                 }
             }
             (false, []) => panic!("{right}: no switch alone brings it"),
@@ -286,9 +286,10 @@ fn the_page_of_rights_is_the_superset_of_the_chart() {
         let place = match kind.as_str() {
             "own" => "Role in the release's namespace",
             "uninstall" => "for the Job on uninstall alone",
-            _ if narrow.contains(&("namespaced".to_owned(), right.clone())) => {
-                "ClusterRole, or Role in each of `watchNamespaces`"
-            }
+            _ if narrow.contains(&("namespaced".to_owned(), right.clone())) => match narrow.contains(&here) {
+                true => "ClusterRole, and Role in each of `watchNamespaces`",
+                false => "ClusterRole, or Role in each of `watchNamespaces`",
+            },
             _ if narrow.contains(&here) => "ClusterRole",
             _ => "ClusterRole; not with `watchNamespaces`",
         };

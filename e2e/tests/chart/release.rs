@@ -147,19 +147,20 @@ impl Release {
             vec!["get", "clusterrole", &wide],
             vec!["-n", &self.ns, "get", "role", &lease],
         ];
-        let places = format!("{}-tyk-places", self.full());
-        let there = [
-            "-n",
-            &self.ns,
-            "get",
-            "role",
-            &places,
-            "--ignore-not-found",
-            "-o",
-            "name",
+        // Those that not every release has.
+        let (places, finalizers) = (
+            format!("{}-tyk-places", self.full()),
+            format!("{wide}-finalizers"),
+        );
+        let optional = [
+            vec!["-n", &self.ns, "get", "role", &places],
+            vec!["get", "clusterrole", &finalizers],
         ];
-        if !self.cluster.kubectl(there)?.trim().is_empty() {
-            roles.push(vec!["-n", &self.ns, "get", "role", &places]);
+        for words in optional {
+            let there = words.iter().chain(&["--ignore-not-found", "-o", "name"]);
+            if !self.cluster.kubectl(there)?.trim().is_empty() {
+                roles.push(words);
+            }
         }
         roles.extend(namespaces.iter().map(|ns| vec!["-n", ns, "get", "role", &wide]));
         let mut all = BTreeSet::new();
@@ -183,11 +184,14 @@ impl Release {
                 ("apply", _) => vec!["patch"],
                 (verb, _) => vec![verb],
             };
-            let named = matches!(r.resource.as_str(), "customresourcedefinitions")
-                || (r.resource == "leases" && r.verb != "create")
-                // Of ConfigMaps, the record that a rule names.
-                || (r.resource == "configmaps" && r.verb == "patch" && r.name.ends_with("-tyk-places"));
             for verb in verbs {
+                let named = match r.resource.as_str() {
+                    "customresourcedefinitions" => true,
+                    "leases" => verb != "create",
+                    // Of ConfigMaps, the record that a rule names.
+                    "configmaps" => verb == "patch" && r.name.ends_with("-tyk-places"),
+                    _ => false,
+                };
                 used.insert(match named {
                     true => format!("{verb} {} {}", r.resource, r.name),
                     false => format!("{verb} {}", r.resource),

@@ -139,8 +139,10 @@ fn each_toggle_brings_its_rights_and_nothing_else() {
         tyk.extend(of(kind, &["get", "list", "watch"]));
     }
     assert_eq!(more("tyk.enabled=true"), tyk);
-    // Definitions alone: what is said while Tyk is off
-    assert_eq!(more("tyk.definitions=true"), definitions);
+    // Definitions alone: the rights on their status, and nothing for Garage
+    let mut alone = rights(&render(&["tyk.definitions=true"]).unwrap(), "ClusterRole");
+    assert!(alone.remove("create events.k8s.io/events"));
+    assert_eq!(alone, definitions);
     // And no rule has a wildcard
     let everything = render(&[
         "ingress.enabled=true",
@@ -179,6 +181,38 @@ fn watched_namespaces_are_the_only_ones_with_rights() {
         .collect();
     assert_eq!(places, ["a", "b", "ns1"].into());
     assert!(rights(&objects, "Role").contains("create networking.k8s.io/ingresses"));
+    // And where buckets are managed, their finalizers can be taken off although a namespace has lost its Role
+    let buckets = render(&["garageBuckets.enabled=true", "watchNamespaces={a,b}"]).unwrap();
+    let more: Vec<&Value> = buckets
+        .iter()
+        .filter(|o| o["kind"] == "ClusterRole" && o["metadata"]["name"] == "routewright.ns1-finalizers")
+        .collect();
+    assert_eq!(more.len(), 1);
+    assert_eq!(
+        more[0]["rules"],
+        json!([{"apiGroups": ["garage.rajsingh.info"], "resources": ["garagebuckets"], "verbs": ["patch"]}])
+    );
+    let binding = buckets
+        .iter()
+        .find(|o| o["kind"] == "ClusterRoleBinding" && o["metadata"]["name"] == "routewright.ns1-finalizers")
+        .unwrap();
+    assert_eq!(binding["roleRef"]["name"], "routewright.ns1-finalizers");
+    assert_eq!(
+        binding["subjects"],
+        json!([{"kind": "ServiceAccount", "name": "routewright", "namespace": "ns1"}])
+    );
+    assert_eq!(
+        rights(&buckets, "ClusterRole")
+            .difference(&wide)
+            .collect::<Vec<_>>(),
+        ["patch garage.rajsingh.info/garagebuckets"]
+    );
+    // And for all namespaces no such role is needed
+    let all = render(&["garageBuckets.enabled=true"]).unwrap();
+    assert!(
+        !all.iter()
+            .any(|o| o["metadata"]["name"] == "routewright.ns1-finalizers")
+    );
 }
 
 #[test]
@@ -228,6 +262,10 @@ fn wrong_values_are_refused_by_name() {
         (
             &["guards.allowedIngressAnnotationPrefixes={a b}"][..],
             "allowedIngressAnnotationPrefixes",
+        ),
+        (
+            &["guards.allowedLabelPrefixes={a/b/c d}"][..],
+            "allowedLabelPrefixes",
         ),
         (
             &["extraCA.secretName=a", "extraCA.configMapName=b"][..],
@@ -498,11 +536,13 @@ fn settings_become_variables_and_files() {
     assert_eq!(
         more(&[
             "guards.allowedHostnameSuffixes={a.org,b.net}",
-            "guards.allowedHTTPRouteAnnotationPrefixes={x/}"
+            "guards.allowedHTTPRouteAnnotationPrefixes={x/}",
+            "guards.allowedLabelPrefixes={team/,y/}"
         ]),
         [
             "ALLOWED_HOSTNAME_SUFFIXES=a.org,b.net",
-            "ALLOWED_HTTPROUTE_ANNOTATION_PREFIXES=x/"
+            "ALLOWED_HTTPROUTE_ANNOTATION_PREFIXES=x/",
+            "ALLOWED_LABEL_PREFIXES=team/,y/"
         ]
         .map(str::to_owned)
         .into()
@@ -809,6 +849,18 @@ fn each_half_has_no_right_of_the_other() {
         !kinds.iter().any(|kind| kind.starts_with("ValidatingAdmission")),
         "{kinds:?}"
     );
+    // And neither has one for its definitions alone, which looks at no namespace's labels either
+    let (definitions, kinds) = everything(&["tyk.definitions=true", "crds.garage.enabled=false"]);
+    for word in ["garage", "/namespaces"] {
+        assert!(
+            !definitions.iter().any(|right| right.contains(word)),
+            "{definitions:?}"
+        );
+    }
+    assert!(
+        !kinds.iter().any(|kind| kind.starts_with("ValidatingAdmission")),
+        "{kinds:?}"
+    );
     // And the record of its Tyks is one ConfigMap by name
     let places: Vec<&String> = tyk.iter().filter(|right| right.contains("tyk-places")).collect();
     assert_eq!(places, ["patch /configmaps routewright-tyk-places"]);
@@ -895,12 +947,14 @@ fn the_policy_is_the_releases_own() {
         selector,
         &json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]})
     );
-    // And each guard is one rule more; without own CRDs come all rules of exposure
+    // And each guard is one rule more for each field; without own CRDs come all rules of exposure
     let guards = [
         "guards.allowedHostnameSuffixes={a.org}",
         "guards.allowedIngressAnnotationPrefixes={x/}",
+        "guards.allowedLabelPrefixes={team/}",
     ];
-    assert_eq!(rules(&policy(&guards).0), 4);
+    // Labels are those of an Ingress and of an HTTPRoute.
+    assert_eq!(rules(&policy(&guards).0), 6);
     assert_eq!(rules(&policy(&["crds.garage.enabled=false"]).0), 14);
     // And every rule says what is wrong, and in which field
     for rule in policy(&[&guards[..], &["crds.garage.enabled=false"]].concat()).0["spec"]["validations"]

@@ -20,7 +20,7 @@ struct Fault {
 /// What came of one.
 struct Found {
     name: String,
-    /// `seed N: rule`, or why there is none.
+    /// `seed N | rule`, or why the fault was not found.
     what: String,
     good: bool,
 }

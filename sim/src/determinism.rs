@@ -66,7 +66,7 @@ pub fn now() -> Duration {
     present()
 }
 
-/// Sets how far the wall clock of whoever runs next is ahead of the true time, in milliseconds.
+/// Sets how far the wall clock of the next machine is ahead of the true time, in milliseconds.
 pub fn set_skew(millis: i64) {
     SKEW.set(millis);
 }

@@ -53,39 +53,39 @@ impl fmt::Display for Target {
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Somebody makes an object.
+    /// A user creates an object.
     Create {
-        /// Who.
+        /// The user.
         user: &'static str,
         /// What.
         object: Value,
     },
-    /// Somebody changes fields (a merge patch).
+    /// A user changes fields (a merge patch).
     Edit {
-        /// Who.
+        /// The user.
         user: &'static str,
         /// Which object.
         target: Target,
         /// How.
         patch: Value,
     },
-    /// Somebody changes a status (a merge patch).
+    /// A user changes a status (a merge patch).
     EditStatus {
-        /// Who.
+        /// The user.
         user: &'static str,
         /// Which object.
         target: Target,
         /// How.
         patch: Value,
     },
-    /// Somebody deletes an object.
+    /// A user deletes an object.
     Delete {
-        /// Who.
+        /// The user.
         user: &'static str,
         /// Which object.
         target: Target,
     },
-    /// Somebody makes a copy of an object, with all labels, annotations and finalizers, perhaps with its status.
+    /// A user copies an object with all labels, annotations and finalizers, perhaps with its status.
     Copy {
         /// Of what.
         target: Target,
@@ -96,7 +96,7 @@ pub enum Action {
         /// With its status, as a backup tool may bring it.
         status: bool,
     },
-    /// Somebody gives a route the ids of another route's APIs, at a place of their choice.
+    /// A tenant gives a route the ids of another route's APIs, at a place of the tenant's choice.
     Forge {
         /// The route that gets the annotation.
         target: Target,
@@ -105,7 +105,7 @@ pub enum Action {
         /// `namespace/name` of a context with the digest that fits, or `None` for the place that the victim names.
         place: Option<String>,
     },
-    /// Somebody writes back a whole object as it was some time ago, without fields that they do not know.
+    /// A GitOps tool writes back a whole object as it was some time ago.
     PutOld {
         /// Which object.
         target: Target,
@@ -211,7 +211,7 @@ pub enum Action {
         /// Number of the site.
         site: usize,
     },
-    /// Somebody edits a document in Tyk; which one is counted among those that are there.
+    /// A user edits a document in Tyk, counted among those that are there.
     TykEdited {
         /// Number of the site.
         site: usize,
@@ -220,7 +220,7 @@ pub enum Action {
         /// It is removed instead.
         removed: bool,
     },
-    /// Somebody changes a bucket in Garage behind the operator's back.
+    /// A user changes a bucket in Garage behind the operator's back.
     GarageEdited {
         /// Number of the site.
         site: usize,
@@ -231,14 +231,14 @@ pub enum Action {
     },
 }
 
-/// What somebody does to a bucket.
+/// A change of a bucket in Garage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketEdit {
     /// It is gone.
     Lost,
     /// It holds objects.
     Filled,
-    /// It holds nothing any more.
+    /// It is empty again.
     Emptied,
 }
 
@@ -685,7 +685,7 @@ fn spec_is_empty(patch: &Value) -> bool {
     patch["spec"].as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// Metadata that somebody may write who means harm, or who copies without thinking.
+/// Metadata that a hostile tenant writes, or a user who copies objects.
 fn forged(random: &mut Random) -> Value {
     match random.below(6) {
         0 => json!({"annotations": {"routewright.dev/tyk-apis": format!("evil/trap@{}=0123456789abcdef0123",

@@ -133,7 +133,7 @@ impl Judge {
         self.lock().story.clone()
     }
 
-    /// Nobody leads beside the one who acts.
+    /// No other replica leads while one acts.
     fn check_leaders(&self, who: &Who, what: &str) {
         let others: Vec<usize> = {
             let state = self.lock();
@@ -278,14 +278,14 @@ impl Witness for Process {
         }
         for wrong in foreign(&self.who, write) {
             self.judge.violated(
-                "what is somebody else's is changed",
+                "an object of another owner is changed",
                 format!("{}: {detail}: {wrong}", self.who),
             );
         }
     }
 }
 
-/// What of somebody else a write has changed.
+/// What a write has changed that belongs to another owner.
 fn foreign(who: &Who, write: &Write<'_>) -> Vec<String> {
     let asked = write.asked;
     let child = matches!(asked.resource.as_str(), "ingresses" | "httproutes")
@@ -294,7 +294,7 @@ fn foreign(who: &Who, write: &Write<'_>) -> Vec<String> {
         return child_write(write);
     }
     let (Some(before), Some(after)) = (write.before, write.after) else {
-        // Objects that go with their last finalizer were asked to go by somebody else.
+        // Objects that go with their last finalizer were deleted by another client.
         let gone = write
             .before
             .is_some_and(|object| !object["metadata"]["deletionTimestamp"].is_null());

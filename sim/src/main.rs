@@ -36,7 +36,7 @@ struct Arguments {
     /// Seconds that may be spent on shortening a bad history.
     #[arg(long, default_value_t = 60)]
     shorten: u64,
-    /// End after so many bad ones.
+    /// End after this number of bad histories.
     #[arg(long, default_value_t = 5)]
     most: usize,
 }

@@ -1,6 +1,6 @@
 //! The network between one process and the API server: latency, and everything that may go wrong with a request or a
 //! watch, each process by itself. What is asked and answered is the in-process API server's; what a write may do is
-//! judged by whoever listens ([`Witness`]). Knows no product.
+//! judged by a [`Witness`]. Knows no product.
 
 use std::{
     collections::BTreeMap,
@@ -138,9 +138,9 @@ pub enum How {
     Broken,
     /// The server does it; the answer is lost.
     AnswerLost,
-    /// It comes to the server so many milliseconds late.
+    /// It reaches the server late by this number of milliseconds.
     Late(u32),
-    /// The server does it at once; the answer comes so many milliseconds late.
+    /// The server does it at once; the answer is late by this number of milliseconds.
     AnswerLate(u32),
 }
 
@@ -186,7 +186,7 @@ struct State {
     requests: u64,
 }
 
-/// After so many more writes the process is gone.
+/// The process ends after a number of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
     /// Writes that still succeed.

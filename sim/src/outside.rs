@@ -38,7 +38,7 @@ pub enum Mood {
     /// It answers.
     #[default]
     Well,
-    /// Each answer comes so many milliseconds late.
+    /// Each answer is late by this number of milliseconds.
     Slow(u32),
     /// Nothing answers: the connection is refused.
     Down,
@@ -287,7 +287,7 @@ fn latency(random: &Mutex<Random>) -> Duration {
     Duration::from_micros(lock(random).between(200, 6_000))
 }
 
-/// reqwest makes its errors itself; this one says that there is nobody.
+/// Only reqwest can construct its errors: this one is that of a URL without host.
 fn unreachable_error() -> reqwest::Error {
     match reqwest::Client::new().get("http://").build() {
         Err(error) => error,

@@ -141,7 +141,7 @@ fn pass(world: &mut World, until: Duration, later: &mut Vec<(Duration, Later)>) 
     }
 }
 
-/// Somebody takes the finalizers off what still keeps a deleted CRD, as people do who cannot wait.
+/// Takes the finalizers off the objects that keep a deleted CRD, as an impatient administrator does.
 fn finish_deletions(world: &mut World) {
     for kind in ["HTTPRoute", "Gateway", "ReferenceGrant"] {
         for object in world.server.list(kind, "") {

@@ -34,10 +34,10 @@ pub const TYK_SECRET: &str = "s3cret-credential-of-the-platform";
 /// What the attacker has for a credential.
 pub const EVIL_SECRET: &str = "credential-of-the-tenant";
 
-/// The alias of a bucket that somebody made in Garage by hand.
-pub const FOREIGN_ALIAS: &str = "somebody-elses";
+/// The alias of a bucket that a user created in Garage by hand.
+pub const FOREIGN_ALIAS: &str = "by-hand";
 
-/// Documents that somebody put into the first Tyk by hand.
+/// Documents that a user put into the first Tyk by hand.
 pub fn foreign_documents() -> Vec<Value> {
     let document = |id: &str, path: &str| {
         json!({"openapi": "3.0.3", "info": {"title": id, "version": "1"}, "paths": {},
@@ -425,7 +425,7 @@ pub fn id_of(object: &Value) -> (String, String, String) {
 }
 
 /// What other software does by itself: the controller of the foreign Gateways accepts routes, the ingress controller
-/// names an address, and where no bucket controller of ours runs, garage-operator makes buckets.
+/// names an address, and where Routewright's bucket controller is off, garage-operator creates buckets.
 pub fn reflect(server: &ApiServer, installations: &[Flags]) {
     for route in server.list("HTTPRoute", "") {
         let (_, namespace, name) = id_of(&route);

@@ -390,7 +390,7 @@ impl World {
         }
     }
 
-    /// Everything works again, and whoever stood still goes on.
+    /// Ends every disturbance and thaws every replica.
     pub fn calm(&mut self) {
         self.sites.calm();
         for one in self.installations.iter_mut().flat_map(|i| &mut i.replicas) {
@@ -411,7 +411,7 @@ impl World {
             .sum()
     }
 
-    /// Somebody asks the API server for something: status and answer.
+    /// Sends a request to the API server as a user; returns status and answer.
     pub fn ask(
         &mut self,
         user: &str,
@@ -444,7 +444,7 @@ impl World {
         })
     }
 
-    /// What lies outside and is none of the operator's is as it was; no credential went where it does not belong.
+    /// Checks that resources of other owners in Garage and Tyk are as they were, and that no credential reached another Tyk.
     pub fn check_outside(&self) {
         for (url, site) in self.sites.tyks() {
             let files = site.handle.files();
@@ -460,9 +460,9 @@ impl World {
                         .get(id)
                         .is_none_or(|found| found["info"] != document["info"])
                 {
-                    let detail = format!("the API {id} of somebody else in {url}");
+                    let detail = format!("the API {id} of another owner in {url}");
                     self.judge
-                        .violated("what is somebody else's outside is changed", detail);
+                        .violated("a resource of another owner in Garage or Tyk is changed", detail);
                 }
             }
             let credentials = site.credentials();
@@ -478,7 +478,7 @@ impl World {
             });
             if !kept {
                 self.judge.violated(
-                    "what is somebody else's outside is changed",
+                    "a resource of another owner in Garage or Tyk is changed",
                     format!("the bucket {} in Garage", universe::FOREIGN_ALIAS),
                 );
             }

@@ -308,6 +308,27 @@ const WRITTEN: [&str; 6] = [
     "garageclusters",
 ];
 
+/// Every object of the world, and an operator that does everything; nothing goes wrong.
+pub fn everything() -> History {
+    let flags = Flags {
+        instance: "rw".into(),
+        ingress: true,
+        gateway_api: true,
+        buckets: true,
+        tyk: Some(universe::CONTROLLERS[0].to_owned()),
+        namespaces: None,
+    };
+    let create = |object| Step {
+        after: Duration::from_millis(500),
+        action: Action::Create { user: "user", object },
+    };
+    History {
+        seed: 0,
+        installations: vec![(flags, 1)],
+        steps: universe::templates().into_iter().map(create).collect(),
+    }
+}
+
 /// Writes the history of a seed.
 pub fn write(seed: u64) -> History {
     let mut random = Random::seeded(seed);

@@ -221,8 +221,8 @@ async fn many_routes_at_once_are_one_status_write_each_and_few_of_their_gateway(
     assert_eq!((count("httproutes/status"), count("httproutes shop")), (200, 200));
     assert!(count("gateways/status") <= 20, "{}", count("gateways/status"));
     assert_eq!((whole.attached(), whole.tyk.writes().len()), (json!(200), 200));
-    // And they waited for Tyk together, more of them than reconcile at once elsewhere
-    assert_eq!(whole.tyk.most_waiting(), 64);
+    // And they waited for Tyk together: 64 slots, and as many runs again that stepped aside since they are slow
+    assert_eq!(whole.tyk.most_waiting(), 128);
 }
 
 #[tokio::test(start_paused = true)]

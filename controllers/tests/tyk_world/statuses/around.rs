@@ -70,7 +70,11 @@ async fn given_this_service_then_these_addresses() {
 }
 
 /// Events that follow from the objects alone; the others of the page are shown where they happen.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 11] = [
+    // The framework's own, shown by its tests `adversity` and `status_lists`.
+    "StatusNotWritten",
+    "StatusTruncated",
+    "ReportOutsideContract",
     "StatusContested",
     "StatusOwnedByAnother",
     "CertUploadFailed",

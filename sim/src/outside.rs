@@ -361,7 +361,7 @@ impl GarageClient {
         if !self.token.is(&site.token) {
             return self.fail(AdminErrorClass::Unauthorized, call, "403");
         }
-        if call.writes() {
+        let change = call.writes().then(|| {
             let id = BucketId::parse(about.split(' ').next().unwrap_or_default());
             let before = id.and_then(|id| {
                 site.garage
@@ -369,7 +369,7 @@ impl GarageClient {
                     .into_iter()
                     .find(|bucket| bucket.id == id)
             });
-            (self.listener)(Outside {
+            Outside {
                 who: self.who.clone(),
                 place: self.url.clone(),
                 call: call.name().to_owned(),
@@ -377,9 +377,12 @@ impl GarageClient {
                 before: before
                     .map(|bucket| bucket.global_aliases.join(","))
                     .unwrap_or_default(),
-            });
-        }
+            }
+        });
         let answer = answer(&site.garage).await;
+        if let Some(change) = change.filter(|_| answer.is_ok()) {
+            (self.listener)(change);
+        }
         if mood == Mood::Lossy && turn % 2 == 0 {
             return self.fail(AdminErrorClass::Connect, call, "the answer was lost");
         }

@@ -66,7 +66,9 @@ fn forbidden(flags: &Flags, bucket: Object<'_>) -> Option<&'static str> {
         let of_kubernetes = ["foregroundDeletion", "orphan"].contains(&finalizer.as_str());
         !of_kubernetes && !finalizer.starts_with("routewright.dev/")
     };
-    if bucket.finalizers().iter().any(foreign) {
+    if !at(bucket.spec(), "/clusterRef/kubeConfigSecretRef").is_null() {
+        Some("buckets: a field that is not supported")
+    } else if bucket.finalizers().iter().any(foreign) {
         Some("buckets: another operator's finalizer")
     } else if is_written_by_another(bucket) {
         Some("buckets: another manager owns the condition")

@@ -350,7 +350,12 @@ pub(crate) fn judge_invariants(world: &World<'_>, judgement: &mut Judgement) {
     for kind in Kind::ALL {
         for child in world.all(kind.group(), kind.name()) {
             if is_labelled(child, kind) {
-                judge_no_catch_all(child, kind, judgement);
+                if is_exposed(world, child) {
+                    judge_no_catch_all(child, kind, judgement);
+                } else {
+                    // While a row keeps the child as it is, the edits of other clients stay too.
+                    judgement.skip("exposure: the child is kept as it is");
+                }
                 judge_place(world, child, judgement);
             }
         }
@@ -365,6 +370,17 @@ pub(crate) fn judge_invariants(world: &World<'_>, judgement: &mut Judgement) {
             "our labels",
         );
     }
+}
+
+/// Whether the bucket of a child says that the child is as it should be.
+fn is_exposed(world: &World<'_>, child: Object<'_>) -> bool {
+    let owners = list(child.0, "/metadata/ownerReferences");
+    owners.iter().any(|owner| {
+        let name = text(owner, "/name").unwrap_or_default();
+        let bucket = world.get(GARAGE, "GarageBucket", child.namespace(), name);
+        let condition = bucket.and_then(|bucket| bucket.condition("WebsiteExposed"));
+        condition.is_some_and(|condition| text(condition, "/status") == Some("True"))
+    })
 }
 
 fn is_labelled(child: Object<'_>, kind: Kind) -> bool {

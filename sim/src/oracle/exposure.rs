@@ -208,7 +208,9 @@ pub(crate) fn judge(world: &World<'_>, judgement: &mut Judgement) {
 fn forbidden(world: &World<'_>, bucket: Object<'_>) -> Option<&'static str> {
     let condition = ["f:status", "f:conditions", "k:{\"type\":\"WebsiteExposed\"}"];
     let namespace = world.get("", "Namespace", "", bucket.namespace());
-    if bucket.is_deleting() {
+    if !at(bucket.spec(), "/clusterRef/kubeConfigSecretRef").is_null() {
+        Some("exposure: a field that is not supported")
+    } else if bucket.is_deleting() {
         Some("exposure: the bucket is being deleted")
     } else if namespace.is_some_and(Object::is_deleting) {
         Some("exposure: the namespace is being deleted")

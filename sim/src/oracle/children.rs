@@ -372,12 +372,22 @@ pub(crate) fn judge_invariants(world: &World<'_>, judgement: &mut Judgement) {
     }
 }
 
+/// Whether the cluster of a bucket is there and Running: else everything stays as it is.
+fn is_running(world: &World<'_>, bucket: Object<'_>) -> bool {
+    let name = text(bucket.spec(), "/clusterRef/name").unwrap_or_default();
+    let namespace = text(bucket.spec(), "/clusterRef/namespace").unwrap_or(bucket.namespace());
+    let cluster = world.get(GARAGE, "GarageCluster", namespace, name);
+    cluster
+        .is_some_and(|cluster| text(cluster.status(), "/phase") == Some("Running") && !cluster.is_deleting())
+}
+
 /// Whether the bucket of a child says that the child is as it should be.
 fn is_exposed(world: &World<'_>, child: Object<'_>) -> bool {
     let owners = list(child.0, "/metadata/ownerReferences");
     owners.iter().any(|owner| {
         let name = text(owner, "/name").unwrap_or_default();
         let bucket = world.get(GARAGE, "GarageBucket", child.namespace(), name);
+        let bucket = bucket.filter(|bucket| is_running(world, *bucket));
         let condition = bucket.and_then(|bucket| bucket.condition("WebsiteExposed"));
         condition.is_some_and(|condition| text(condition, "/status") == Some("True"))
     })

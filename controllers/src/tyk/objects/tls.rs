@@ -71,12 +71,13 @@ pub(super) fn certificate(chain: Option<&[u8]>, key: Option<&[u8]>) -> Result<Ce
     })
 }
 
-/// Names that Tyk serves a leaf for: all DNS names among its alternative names, and its common name.
+/// Names that Tyk serves a leaf for: all DNS names among its alternative names, and its common name. Go takes names that
+/// the Web's rules do not, such as `*.org`: so they are read as they stand.
 fn names(leaf: &CertificateDer<'_>) -> Arc<[String]> {
     let Ok(parsed) = webpki::EndEntityCert::try_from(leaf) else {
         return Arc::default();
     };
-    let alternative = parsed.valid_dns_names().map(str::to_ascii_lowercase);
+    let alternative = alternative_names(leaf).into_iter().map(str::to_ascii_lowercase);
     let common = common_names(parsed.subject())
         .into_iter()
         .map(|name| name.to_ascii_lowercase());
@@ -84,6 +85,53 @@ fn names(leaf: &CertificateDer<'_>) -> Arc<[String]> {
         .chain(common.filter(|name| hostname(name, true).is_ok()))
         .collect();
     names.into_iter().collect()
+}
+
+/// The next value of a DER text: tag, contents, and what follows.
+fn der(text: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = text.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(*first), rest),
+        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
+        0x82 => (
+            usize::from(*rest.first()?) << 8 | usize::from(*rest.get(1)?),
+            rest.get(2..)?,
+        ),
+        _ => return None,
+    };
+    Some((*tag, rest.get(..length)?, rest.get(length..)?))
+}
+
+/// DNS names of the extension subjectAltName of a certificate that is known to be well-formed.
+fn alternative_names(leaf: &[u8]) -> Vec<&str> {
+    /// id-ce-subjectAltName
+    const NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x11];
+    const CRITICAL: u8 = 0x01;
+    const DNS: u8 = 0x82;
+    let mut found = Vec::new();
+    let starts = leaf
+        .windows(NAME.len())
+        .enumerate()
+        .filter(|(_, window)| *window == NAME)
+        .map(|(at, _)| at + NAME.len());
+    for at in starts {
+        let mut extension = der(leaf.get(at..).unwrap_or_default());
+        if let Some((CRITICAL, _, rest)) = extension {
+            extension = der(rest);
+        }
+        let list = extension.and_then(|(_, octets, _)| der(octets));
+        let mut rest = list.map(|(_, names, _)| names).unwrap_or_default();
+        while let Some((tag, name, more)) = der(rest) {
+            if tag == DNS
+                && let Ok(name) = std::str::from_utf8(name)
+            {
+                found.push(name);
+            }
+            rest = more;
+        }
+    }
+    found
 }
 
 /// Common names in a subject: each is the attribute's identifier, the tag of its kind of text, a length and the text. A
@@ -176,9 +224,10 @@ mod tests {
 
     #[test]
     fn names_are_those_that_tyk_serves_the_leaf_for() {
-        let mut params =
-            rcgen::CertificateParams::new(["Shop.example.com".to_owned(), "*.b.example.com".to_owned()])
-                .unwrap();
+        let mut params = rcgen::CertificateParams::new(
+            ["Shop.example.com", "*.b.example.com", "*.org", "*"].map(str::to_owned),
+        )
+        .unwrap();
         params
             .distinguished_name
             .push(rcgen::DnType::OrganizationName, "Someone");
@@ -190,7 +239,13 @@ mod tests {
         let found = certificate(Some(made.pem().as_bytes()), Some(key.serialize_pem().as_bytes())).unwrap();
         assert_eq!(
             *found.names,
-            ["*.b.example.com", "bank.example.com", "shop.example.com"]
+            [
+                "*",
+                "*.b.example.com",
+                "*.org",
+                "bank.example.com",
+                "shop.example.com"
+            ]
         );
         for (host, fits) in [
             ("shop.example.com", true),
@@ -201,6 +256,9 @@ mod tests {
             ("*.b.example.com", true),
             ("*.x.b.example.com", false),
             ("*.other.com", false),
+            // As the conformance suite of Gateway API has it
+            ("second-example.org", true),
+            ("a.second-example.org", false),
         ] {
             assert_eq!(found.is_for(host), fits, "{host}");
         }

@@ -166,7 +166,11 @@ fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
             let targets = of_framework.iter().chain(&of_controllers).map(String::as_str);
             cargo(packages.into_iter().chain(targets), filter, &[], &mut count)?;
         }
-        Tier::Sim => counted(simulator(filter), &mut count, &mut std::io::stdout())?,
+        Tier::Sim => {
+            let replay = ["--profile", "sim", "-p", "routewright-sim", "--test", "replay"];
+            cargo(replay, &[], &[], &mut count)?;
+            counted(simulator(filter), &mut count, &mut std::io::stdout())?;
+        }
         Tier::Cluster => {
             let garage = prepare()?.display().to_string();
             let environment = [(SWITCH, "1"), ("GARAGE_BIN", garage.as_str())];

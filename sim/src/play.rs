@@ -567,17 +567,3 @@ pub fn tell(history: &History) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_seed_is_one_history() {
-        let history = history::write(4);
-        let (one, other) = (play(&history), play(&history));
-        assert!(one.story.len() > 20, "{:?}", one.violations);
-        assert_eq!(one.story, other.story);
-        assert_eq!(tell(&history), tell(&history::write(4)));
-    }
-}

@@ -175,7 +175,8 @@ async fn the_page_about_authentication_leads_from_an_open_route_to_keys_and_back
         let memory = s
             .cluster
             .kubectl(["-n", "shop", "get", "httproute", "shop", "-o", memory])?;
-        let (_, id) = memory.trim().split_once('=').expect("a connection and an id");
+        let (ids, _) = memory.trim().split_once(';').expect("ids and a digest");
+        let (_, id) = ids.split_once('=').expect("a connection and an id");
         assert!(
             said.contains(&format!("gwapi-{id}")),
             "{memory} is not in:\n{said}"

@@ -39,6 +39,7 @@ struct State {
     leaders: BTreeMap<String, BTreeMap<usize, Leadership>>,
     secrets: Vec<String>,
     writes: u64,
+    renewals: u64,
     written: BTreeMap<(String, String), u64>,
     disturbed: BTreeMap<(String, &'static str), u64>,
     refused: BTreeSet<(String, u16)>,
@@ -108,6 +109,11 @@ impl Judge {
     /// Writes of operators so far, without the Lease and events.
     pub fn writes(&self) -> u64 {
         self.lock().writes
+    }
+
+    /// Writes of Leases so far.
+    pub fn renewals(&self) -> u64 {
+        self.lock().renewals
     }
 
     /// How often which kind of write was seen, by field manager.
@@ -235,6 +241,7 @@ impl Witness for Process {
         let asked = write.asked;
         let what = kind_of_request(asked);
         if asked.resource == "leases" {
+            self.judge.lock().renewals += 1;
             let holder = write
                 .after
                 .map_or(json!(null), |lease| lease["spec"]["holderIdentity"].clone());

@@ -195,7 +195,7 @@ impl World {
             determinism::set_now(next);
             if self.reflexes && self.now >= self.reflected + Duration::from_secs(1) {
                 self.reflected = self.now;
-                let revision = self.server.revision();
+                let revision = self.revision();
                 if revision != self.mirrored {
                     universe::reflect(&self.server, &self.installations_flags());
                     self.mirrored = revision;
@@ -211,7 +211,12 @@ impl World {
         self.installations.iter().map(|one| one.flags.clone()).collect()
     }
 
-    /// Grows with everything that anybody does.
+    /// The server's revision without the renewals of Leases, which nobody watches and which never end.
+    fn revision(&self) -> u64 {
+        self.server.revision() - self.judge.renewals()
+    }
+
+    /// Grows with everything that anybody does but renew a Lease.
     fn activity(&self) -> usize {
         let tyks: usize = self
             .sites
@@ -219,7 +224,7 @@ impl World {
             .values()
             .map(|site| usize::try_from(site.handle.counts().requests).unwrap_or(0))
             .sum();
-        usize::try_from(self.server.revision()).unwrap_or(0) + tyks
+        usize::try_from(self.revision()).unwrap_or(0) + tyks
     }
 
     /// Starts what is to start, buries what met its end.

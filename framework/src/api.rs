@@ -3,10 +3,10 @@
 
 use kube::{
     Client,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::{ObjectMeta, Request, Status},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
 use crate::ApiKind;
@@ -49,6 +49,13 @@ pub struct Metadata {
     /// The object's metadata, managedFields included.
     #[serde(default)]
     pub metadata: ObjectMeta,
+}
+
+/// A list of which only the length matters.
+#[derive(Deserialize)]
+struct Listed {
+    #[serde(default)]
+    items: Vec<IgnoredAny>,
 }
 
 fn build_error(error: kube::core::request::Error) -> kube::Error {
@@ -204,6 +211,15 @@ pub async fn metadata(client: &Client, target: Target<'_>) -> Result<Option<Obje
         Err(kube::Error::Api(status)) if is_object_missing(&status) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the object is in the list of its kind: asked with the right to list, which a watch has anyway, where a
+/// controller has none to get.
+pub async fn is_listed(client: &Client, target: Target<'_>) -> Result<bool, kube::Error> {
+    let named = ListParams::default().fields(&format!("metadata.name={}", target.name));
+    let request = target.request().list_metadata(&named).map_err(build_error)?;
+    let found: Listed = send(client, request, "list_metadata").await?;
+    Ok(!found.items.is_empty())
 }
 
 /// 404 for the object, not for its kind (see apiserver facts §6: an unserved kind answers in plain text).

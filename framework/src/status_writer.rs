@@ -184,8 +184,8 @@ impl KubeStatusWriter {
         if answer != Err(StatusError::Gone) {
             return answer;
         }
-        match api::metadata(&self.0, target).await {
-            Ok(Some(_)) => Err(StatusError::NoSubresource),
+        match api::is_listed(&self.0, target).await {
+            Ok(true) => Err(StatusError::NoSubresource),
             _ => answer,
         }
     }

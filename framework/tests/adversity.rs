@@ -836,6 +836,8 @@ async fn a_kind_that_is_forbidden_is_said_on_the_object() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_without_the_status_subresource_is_an_event_and_an_error() {
     let server = server();
+    // A controller has the rights of its watch alone.
+    server.deny("*", "get", "sites");
     server.serve(ResourceDef::custom("example.org", "v1", "Site", "sites").without_status());
     let running = start(&server, How::default());
     let mark = server.mark();
@@ -851,6 +853,27 @@ async fn a_kind_without_the_status_subresource_is_an_event_and_an_error() {
     let asked = lines(&server, mark);
     assert!(invalid, "{metrics}; asked {asked:?}");
     assert!(asked.len() < 60, "{} requests in an hour: {asked:?}", asked.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_goes_before_its_status_is_written_needs_no_right_but_the_watchs() {
+    let server = server();
+    let _running = start(&server, How::default());
+    // Given a status that reaches the server after its object has gone
+    let status = Matcher::writes().resource("sites/status");
+    server.fault(status, Fault::Delay(Duration::from_secs(2)), Times::Count(1));
+    let mark = server.mark();
+    server.create(site("a", "map", "one"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.delete("Site", "shop", "a");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let asked = lines(&server, mark);
+    let missed = |line: &&String| line.contains("sites/status") && line.contains("404");
+    assert_eq!(asked.iter().filter(missed).count(), 1, "{asked:?}");
+    assert!(
+        !asked.iter().any(|line| line.starts_with("GET sites")),
+        "{asked:?}"
+    );
 }
 
 /// As a Service: its ports are a list with keys, to which several managers may add.

@@ -29,6 +29,7 @@ pub mod kind;
 pub mod net;
 pub mod node;
 pub mod operator;
+pub mod programs;
 pub mod proof;
 pub mod reader;
 pub mod s3;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::cluster::{SWITCH, repository};
 use crate::error::{Error, IoContext, Result};
 use crate::node;
+use crate::programs::{self, Program};
 use crate::sh::{self, say};
 use crate::tools::{Part, Tools};
 
@@ -142,48 +143,45 @@ pub fn run(wanted: &Wanted) -> Result<bool> {
 
 fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
     let mut count = Count::default();
+    let out = &mut std::io::stdout();
     match tier {
         Tier::Unit => {
-            let all = ["--workspace", "--all-features"];
-            cargo(
-                all.into_iter().chain(["--lib", "--bins"]),
-                filter,
-                &[],
-                &mut count,
-            )?;
-            cargo(all.into_iter().chain(["--doc"]), filter, &[], &mut count)?;
-            let of_crds = programs("crds/tests", |_| true)?;
-            let of_controllers = programs("controllers/tests", pure)?;
-            let packages = ["-p", "routewright-crds", "-p", "routewright"];
-            let targets = of_crds.iter().chain(&of_controllers).map(String::as_str);
-            cargo(packages.into_iter().chain(targets), filter, &[], &mut count)?;
+            let units = ["--lib", "--bins"].map(str::to_owned);
+            let pages = targets("crds/tests", |_| true)?;
+            let of_controllers = targets("controllers/tests", pure)?;
+            let built = programs::build(&[&units[..], &pages, &of_controllers].concat())?;
+            run_programs(built.iter().filter(|p| of_unit(p)), filter, &[], &mut count)?;
+            let mut documents = sh::command("cargo", ["test", "--doc", "--no-fail-fast"]);
+            documents.args(programs::FEATURES).arg("--").args(filter);
+            documents.current_dir(repository()).env_remove(SWITCH);
+            say(sh::shown(&documents));
+            counted(documents, &mut count, out)?;
         }
         Tier::FakeApi => {
-            let packages = ["--all-features", "-p", "reconcile-kit", "-p", "routewright"];
-            // What needs no API server, and what needs programs, is elsewhere.
-            let of_controllers = programs("controllers/tests", |name| !pure(name) && !needs_programs(name))?;
-            let of_framework = programs("framework/tests", |_| true)?;
-            let targets = of_framework.iter().chain(&of_controllers).map(String::as_str);
-            cargo(packages.into_iter().chain(targets), filter, &[], &mut count)?;
+            let of_controllers = targets("controllers/tests", |name| !pure(name) && !needs_programs(name))?;
+            let of_framework = targets("framework/tests", |_| true)?;
+            let built = programs::build(&[of_framework, of_controllers].concat())?;
+            run_programs(built.iter().filter(|p| of_fake_api(p)), filter, &[], &mut count)?;
         }
         Tier::Sim => {
-            let replay = ["--profile", "sim", "-p", "routewright-sim", "--test", "replay"];
-            cargo(replay, &[], &[], &mut count)?;
-            counted(simulator(filter), &mut count, &mut std::io::stdout())?;
+            let mut replay = sh::command("cargo", ["test", "--profile", "sim"]);
+            replay.args(["-p", "routewright-sim", "--test", "replay"]);
+            replay.current_dir(repository());
+            say(sh::shown(&replay));
+            counted(replay, &mut count, out)?;
+            counted(simulator(filter), &mut count, out)?;
         }
         Tier::Cluster => {
             let garage = prepare()?.display().to_string();
             let environment = [(SWITCH, "1"), ("GARAGE_BIN", garage.as_str())];
             let (program, filter) = one_program(filter)?;
-            let scenarios = ["-p", "routewright-e2e", "--test", program.unwrap_or("*")];
-            cargo(scenarios, filter, &environment, &mut count)?;
-            if program.is_some() {
-                return Ok(count);
-            }
-            let of_controllers = programs("controllers/tests", needs_programs)?;
-            let clients = of_controllers.iter().map(String::as_str);
-            cargo(
-                ["-p", "routewright"].into_iter().chain(clients),
+            let scenarios = targets("e2e/tests", |name| program.is_none_or(|one| one == name))?;
+            let clients = targets("controllers/tests", |name| {
+                program.is_none() && needs_programs(name)
+            })?;
+            let built = programs::build(&[scenarios, clients].concat())?;
+            run_programs(
+                built.iter().filter(|p| of_cluster(p)),
                 filter,
                 &environment,
                 &mut count,
@@ -191,6 +189,56 @@ fn tests(tier: Tier, filter: &[String]) -> Result<Count> {
         }
     }
     Ok(count)
+}
+
+/// Libraries, documents, and what is pure of the controllers.
+fn of_unit(program: &Program) -> bool {
+    let folder = program.folder.as_str();
+    !program.integration || folder == "crds" || (folder == "controllers" && pure(&program.name))
+}
+
+/// What needs an API server inside of the process, and no program.
+fn of_fake_api(program: &Program) -> bool {
+    let of_controllers = !pure(&program.name) && !needs_programs(&program.name);
+    match program.folder.as_str() {
+        "framework" => program.integration,
+        "controllers" => program.integration && of_controllers,
+        _ => false,
+    }
+}
+
+/// Scenarios, and clients before the real programs.
+fn of_cluster(program: &Program) -> bool {
+    match program.folder.as_str() {
+        "e2e" => program.integration,
+        "controllers" => program.integration && needs_programs(&program.name),
+        _ => false,
+    }
+}
+
+/// Runs test programs one after the other, whatever the end of each, and says how long each took.
+fn run_programs<'a>(
+    programs: impl Iterator<Item = &'a Program>,
+    filter: &[String],
+    environment: &[(&str, &str)],
+    count: &mut Count,
+) -> Result<()> {
+    let mut ran = false;
+    for program in programs {
+        let (begun, shown) = (Instant::now(), program.shown());
+        say(&shown);
+        let command = program.command(filter, environment);
+        if let Err(e) = counted(command, count, &mut std::io::stdout()) {
+            say(e.to_string());
+            count.failed += 1;
+        }
+        say(format!("{} s: {shown}", begun.elapsed().as_secs()));
+        ran = true;
+    }
+    match ran {
+        true => Ok(()),
+        false => Err(Error::other("no test program belongs to it")),
+    }
 }
 
 /// The simulator with these arguments. One history counts as one test.
@@ -253,7 +301,7 @@ fn needs_programs(name: &str) -> bool {
 
 /// The test program of `e2e/tests` that the first word names, and the words after it; else all words are parts of names.
 fn one_program(words: &[String]) -> Result<(Option<&str>, &[String])> {
-    let known = programs("e2e/tests", |_| true)?;
+    let known = targets("e2e/tests", |_| true)?;
     Ok(match words.split_first() {
         Some((first, rest)) if known.contains(first) => (Some(first), rest),
         _ => (None, words),
@@ -261,7 +309,7 @@ fn one_program(words: &[String]) -> Result<(Option<&str>, &[String])> {
 }
 
 /// `--test NAME` for each of some test programs in a folder of the repository.
-fn programs(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+fn targets(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let folder = repository().join(folder);
     let mut names: Vec<String> = fs::read_dir(&folder)
         .at("read", &folder)?
@@ -274,23 +322,6 @@ fn programs(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> 
         .collect();
     names.sort();
     Ok(names.into_iter().flat_map(|n| ["--test".to_owned(), n]).collect())
-}
-
-/// Runs `cargo test`, passes its output on and counts.
-fn cargo<'a>(
-    words: impl IntoIterator<Item = &'a str>,
-    filter: &[String],
-    environment: &[(&str, &str)],
-    count: &mut Count,
-) -> Result<()> {
-    let mut c = sh::command("cargo", ["test", "--no-fail-fast"]);
-    c.args(words).arg("--").args(filter);
-    c.current_dir(repository())
-        // Only the tier decides whether scenarios run.
-        .env_remove(SWITCH)
-        .envs(environment.iter().copied());
-    say(sh::shown(&c));
-    counted(c, count, &mut std::io::stdout())
 }
 
 /// Runs a command whose output holds summaries of test programs; the output goes on to `out`.
@@ -371,7 +402,7 @@ mod tests {
     #[test]
     fn every_test_program_of_a_folder_belongs_to_one_tier() {
         let names = |wanted: &dyn Fn(&str) -> bool| {
-            let found = programs("controllers/tests", wanted).unwrap();
+            let found = targets("controllers/tests", wanted).unwrap();
             assert!(found.chunks(2).all(|pair| pair[0] == "--test"));
             let names = found.into_iter().filter(|word| word != "--test");
             names.collect::<Vec<String>>()

@@ -10,7 +10,7 @@ use crate::{
     outside::Mood,
     random::Random,
     schema, universe,
-    world::Flags,
+    world::{Flags, LEADER},
 };
 
 /// A history.
@@ -272,7 +272,10 @@ impl fmt::Display for Action {
                 write!(f, "tenant gives {target} the ids of {victim} at {place}")
             }
             Self::PutOld { target } => write!(f, "an old copy of {target} is written back"),
-            other => write!(f, "{other:?}"),
+            other => {
+                let text = format!("{other:?}").replace(&LEADER.to_string(), "leader");
+                f.write_str(&text)
+            }
         }
     }
 }
@@ -362,14 +365,33 @@ pub fn write(seed: u64) -> History {
     }
     for _ in 0..random.between(4, 24) {
         // What goes wrong with a request shows when there is one: some trouble, and then its occasion.
-        if random.chance(1, 4) {
+        if random.chance(1, 3) {
+            let trouble = match random.below(3) {
+                0 => Action::Kill {
+                    who: who(&mut random, &installations),
+                    kill: Kill {
+                        writes: u32::try_from(random.between(1, 5)).unwrap_or(1),
+                        lose_answer: random.chance(1, 2),
+                        any: random.chance(1, 8),
+                    },
+                },
+                _ => disturb(&mut random, &installations),
+            };
             steps.push(Step {
                 after: pause(&mut random),
-                action: disturb(&mut random, &installations),
+                action: trouble,
             });
+            let occasion = match random.below(4) {
+                0 => Action::Delete {
+                    user: "user",
+                    target: target(&mut random, &templates, &USER_KINDS),
+                },
+                1 => child_edit(&mut random),
+                _ => edit(&mut random, "user", &templates),
+            };
             steps.push(Step {
                 after: Duration::from_millis(random.between(1, 2_000)),
-                action: edit(&mut random, "user", &templates),
+                action: occasion,
             });
         }
         steps.push(Step {
@@ -421,6 +443,10 @@ fn installations(random: &mut Random) -> Vec<(Flags, usize)> {
 
 fn who(random: &mut Random, installations: &[(Flags, usize)]) -> (usize, usize) {
     let installation = usize::try_from(random.below(installations.len() as u64)).unwrap_or(0);
+    // Mostly the one that leads: what happens to another one is rarely seen.
+    if random.chance(1, 2) {
+        return (installation, LEADER);
+    }
     let replica = usize::try_from(random.below(installations[installation].1 as u64)).unwrap_or(0);
     (installation, replica)
 }
@@ -518,6 +544,7 @@ fn action(random: &mut Random, installations: &[(Flags, usize)], templates: &[Va
             kill: Kill {
                 writes: u32::try_from(random.below(6)).unwrap_or(0),
                 lose_answer: random.chance(1, 2),
+                any: random.chance(1, 3),
             },
         },
         20 => match random.below(3) {

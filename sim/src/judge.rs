@@ -87,6 +87,14 @@ impl Judge {
         };
     }
 
+    /// The replica of an installation that leads.
+    pub fn leader(&self, installation: &str) -> Option<usize> {
+        let state = self.lock();
+        let mut replicas = state.leaders.get(installation)?.iter();
+        let found = replicas.find(|(_, leadership)| leadership.is_leader());
+        found.map(|(replica, _)| *replica)
+    }
+
     /// Something is wrong.
     pub fn violated(&self, rule: &'static str, detail: impl Into<String>) {
         let mut state = self.lock();

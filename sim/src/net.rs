@@ -193,6 +193,8 @@ pub struct Kill {
     pub writes: u32,
     /// The server does the last one, and its answer is lost.
     pub lose_answer: bool,
+    /// Renewals of the Lease and events count too.
+    pub any: bool,
 }
 
 /// A write that the server has done.
@@ -378,7 +380,7 @@ impl Net {
                     before: before.as_ref(),
                     after: look().as_ref(),
                 });
-                lost |= self.count();
+                lost |= self.count(&asked);
                 if self.is_dead() {
                     self.witness.disturbed(&asked, "killed");
                 }
@@ -420,11 +422,14 @@ impl Net {
     }
 
     /// Counts a write towards the end of the process; true if its answer is lost with it.
-    fn count(&self) -> bool {
+    fn count(&self, asked: &Asked) -> bool {
         let mut state = self.lock();
         let Some(kill) = &mut state.kill else {
             return false;
         };
+        if !kill.any && matches!(asked.resource.as_str(), "leases" | "events") {
+            return false;
+        }
         kill.writes -= 1;
         if kill.writes > 0 {
             return false;

@@ -391,7 +391,7 @@ fn act(
             world.power_off(who.0, who.1, Duration::from_secs(*seconds), *skew);
         }
         Action::Freeze { who, seconds } => world.freeze(who.0, who.1, Duration::from_secs(*seconds)),
-        Action::Stop { who } => world.stop(who.0, who.1, Duration::ZERO),
+        Action::Stop { who } => world.stop(who.0, who.1),
         Action::Garage { site, mood } => {
             if let Some(site) = world.sites.garages().values().nth(*site) {
                 site.set_mood(*mood);

@@ -98,6 +98,9 @@ pub struct World {
     pub reflexes: bool,
 }
 
+/// Stands for the replica that leads when something happens to it.
+pub const LEADER: usize = usize::MAX;
+
 const CLUSTER: &str = "cluster-1";
 const DOMAIN: &str = "cluster.local";
 
@@ -322,8 +325,29 @@ impl World {
         one.net = Some(net);
     }
 
+    /// The number of a replica; of the one that leads now, or else of the first, for [`LEADER`].
+    fn number(&self, installation: usize, replica: usize) -> usize {
+        if replica != LEADER {
+            return replica;
+        }
+        let name = self
+            .installations
+            .get(installation)
+            .map(|one| &one.flags.instance);
+        name.and_then(|name| self.judge.leader(name)).unwrap_or(0)
+    }
+
+    fn replica(&mut self, installation: usize, replica: usize) -> Option<&mut Replica> {
+        let replica = self.number(installation, replica);
+        self.installations
+            .get_mut(installation)?
+            .replicas
+            .get_mut(replica)
+    }
+
     /// The network of a replica, while it runs.
     pub fn net(&self, installation: usize, replica: usize) -> Option<(&Net, tokio::time::Instant)> {
+        let replica = self.number(installation, replica);
         let one = self.installations.get(installation)?.replicas.get(replica)?;
         let host = one.host.as_ref()?;
         let now = host.within(tokio::time::Instant::now);
@@ -332,46 +356,33 @@ impl World {
 
     /// A replica stands still for a while.
     pub fn freeze(&mut self, installation: usize, replica: usize, time: Duration) {
-        let now = self.now;
-        let Some(one) = self
-            .installations
-            .get_mut(installation)
-            .and_then(|i| i.replicas.get_mut(replica))
-        else {
+        let until = self.now + time;
+        let Some(one) = self.replica(installation, replica) else {
             return;
         };
         if let Some(host) = &mut one.host {
             host.freeze();
-            one.thaw_at = Some(now + time);
+            one.thaw_at = Some(until);
         }
     }
 
     /// A replica ends at once, without a farewell, and starts again later.
     pub fn power_off(&mut self, installation: usize, replica: usize, time: Duration, skew: i64) {
-        let now = self.now;
-        let Some(one) = self
-            .installations
-            .get_mut(installation)
-            .and_then(|i| i.replicas.get_mut(replica))
-        else {
+        let (until, judge) = (self.now + time, self.judge.clone());
+        let Some(one) = self.replica(installation, replica) else {
             return;
         };
         if one.host.is_some() {
-            self.judge.elects(&one.who, None);
+            judge.elects(&one.who, None);
             one.bury();
             one.skew = skew;
-            one.restart_at = Some(now + time);
+            one.restart_at = Some(until);
         }
     }
 
-    /// A replica ends as after SIGTERM, and starts again later.
-    pub fn stop(&mut self, installation: usize, replica: usize, time: Duration) {
-        let now = self.now;
-        let Some(one) = self
-            .installations
-            .get_mut(installation)
-            .and_then(|i| i.replicas.get_mut(replica))
-        else {
+    /// A replica ends as after SIGTERM, and starts again.
+    pub fn stop(&mut self, installation: usize, replica: usize) {
+        let Some(one) = self.replica(installation, replica) else {
             return;
         };
         if let (Some(app), Some(host)) = (one.app.take(), &one.host) {
@@ -387,11 +398,11 @@ impl World {
                         net.kill(crate::net::Kill {
                             writes: 0,
                             lose_answer: false,
+                            any: true,
                         });
                     }
                 })
             });
-            let _ = (now, time);
         }
     }
 

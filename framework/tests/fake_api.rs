@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use reconcile_kit::testing::{ApiServer, Crash, Fault, Matcher, ResourceDef, Times, Verb};
 use serde_json::{Value, json};
@@ -347,6 +347,57 @@ async fn a_killed_client_that_hangs_stays_hung() {
         server.calls().last().unwrap().to_string(),
         "LIST v1 configmaps shop/* -> no answer"
     );
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_held_empties_one_by_one_and_goes_when_it_is_released() {
+    let server = server();
+    let api = maps(server.client());
+    for name in ["a", "b"] {
+        server.create(config_map(name, json!({})));
+    }
+    server.terminate_namespace("shop");
+    assert!(server.delete("ConfigMap", "shop", "a"));
+    let late = serde_json::from_value(config_map("c", json!({}))).unwrap();
+    let refused = api.create(&PostParams::default(), &late).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("is being terminated"), "{refused}");
+    assert!(server.get("ConfigMap", "shop", "b").is_some());
+    assert!(server.get("Namespace", "", "shop").is_some());
+
+    server.release_namespace("shop");
+
+    assert!(server.get("ConfigMap", "shop", "b").is_none());
+    assert!(server.get("Namespace", "", "shop").is_none());
+    server.namespace("shop").create(config_map("c", json!({})));
+}
+
+#[tokio::test]
+async fn fields_that_a_crd_lost_are_hidden_until_it_has_them_again_or_the_object_is_written() {
+    let server = server();
+    let crd = |fields: Value| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.org"},
+               "spec": {"group": "example.org", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
+                        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                            {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}}}]}})
+    };
+    let (all, fewer) = (
+        crd(json!({"a": {"type": "string"}, "b": {"type": "string"}})),
+        crd(json!({"a": {"type": "string"}})),
+    );
+    let spec = |name: &str| server.get("Thing", "shop", name).unwrap()["spec"].clone();
+    server.create(all.clone());
+    for name in ["kept", "written"] {
+        server.create(json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"namespace": "shop", "name": name},
+                             "spec": {"a": "1", "b": "2"}}));
+    }
+    let before = server.get("Thing", "shop", "kept").unwrap();
+    server.update(fewer);
+    assert_eq!(spec("kept"), json!({"a": "1"}));
+    server.edit("Thing", "shop", "written", json!({"spec": {"a": "3"}}));
+    server.update(all);
+    assert_eq!(server.get("Thing", "shop", "kept").unwrap(), before);
+    assert_eq!(spec("written"), json!({"a": "3"}));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::{fmt, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
+    cluster,
     net::{How, Kill, Sort, Which},
     outside::Mood,
     random::Random,
@@ -211,6 +212,8 @@ pub enum Action {
         /// Number of the site.
         site: usize,
     },
+    /// Something happens to the cluster or to an installation.
+    Cluster(cluster::Event),
     /// A user edits a document in Tyk, counted among those that are there.
     TykEdited {
         /// Number of the site.
@@ -271,6 +274,7 @@ impl fmt::Display for Action {
                 let place = place.as_deref().unwrap_or("the same place");
                 write!(f, "tenant gives {target} the ids of {victim} at {place}")
             }
+            Self::Cluster(event) => write!(f, "{event}"),
             Self::PutOld { target } => write!(f, "an old copy of {target} is written back"),
             other => {
                 let text = format!("{other:?}").replace(&LEADER.to_string(), "leader");
@@ -417,23 +421,26 @@ fn pause(random: &mut Random) -> Duration {
 
 fn installations(random: &mut Random) -> Vec<(Flags, usize)> {
     let replicas = |random: &mut Random| usize::try_from(random.between(1, 4)).unwrap_or(1);
+    let namespaces = cluster::watched(random);
+    // Not for some namespaces only.
+    let tyk = random.chance(4, 5) && namespaces.is_none();
     let first = Flags {
         instance: "rw".into(),
         ingress: random.chance(4, 5),
         gateway_api: random.chance(4, 5),
         buckets: random.chance(3, 4),
-        tyk: random.chance(4, 5).then(|| universe::CONTROLLERS[0].to_owned()),
-        namespaces: None,
+        tyk: tyk.then(|| universe::CONTROLLERS[0].to_owned()),
+        namespaces,
     };
     let mut all = vec![(first, replicas(random))];
-    if random.chance(1, 4) {
+    if random.chance(1, if tyk { 4 } else { 2 }) {
         // Another release, for Gateways of its own.
         let second = Flags {
             instance: "two".into(),
             ingress: false,
             gateway_api: false,
             buckets: false,
-            tyk: Some(universe::CONTROLLERS[1].to_owned()),
+            tyk: Some(universe::CONTROLLERS[usize::from(tyk)].to_owned()),
             namespaces: None,
         };
         all.push((second, replicas(random)));
@@ -476,6 +483,9 @@ const USER_KINDS: [&str; 7] = [
 
 fn action(random: &mut Random, installations: &[(Flags, usize)], templates: &[Value]) -> Action {
     let user = *random.pick(&USERS);
+    if random.chance(1, 6) {
+        return cluster::draw(random, installations);
+    }
     match random.below(24) {
         0..=6 => edit(random, user, templates),
         7 => Action::Delete {

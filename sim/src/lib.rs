@@ -6,7 +6,8 @@
 //! net           API server as one process sees it                outside   Garages and Tyks and the ways to them
 //! world         everything together, step by step                judge     every write, in the moment it takes effect
 //! universe      the objects that histories are about             history   what happens: written from a seed, as data
-//! schema        edits of any field of a kind
+//! schema        edits of any field of a kind          rights    what the service account may do, from the page
+//! cluster       upgrades, Leases, namespaces, CRDs
 //! oracle        what must stand in the end, from the contracts   play      one history from start to verdict; shrinking
 //! ```
 #![allow(
@@ -17,6 +18,7 @@
 )] // test code: a panic is a failed test
 #![allow(clippy::explicit_auto_deref)] // without the star, `pick` would be inferred to give a `str`
 
+pub mod cluster;
 pub mod determinism;
 pub mod history;
 pub mod host;
@@ -26,6 +28,7 @@ pub mod oracle;
 pub mod outside;
 pub mod play;
 pub mod random;
+pub mod rights;
 pub mod schema;
 pub mod universe;
 pub mod world;

@@ -45,6 +45,8 @@ pub struct Asked {
     pub subresource: String,
     /// Field manager.
     pub manager: String,
+    /// The name that a field selector asks for; empty without one.
+    pub selected: String,
 }
 
 impl Asked {
@@ -83,6 +85,10 @@ impl Asked {
             name: name.to_owned(),
             subresource: subresource.to_owned(),
             manager: parameter("fieldManager"),
+            selected: parameter("fieldSelector")
+                .strip_prefix("metadata.name%3D")
+                .unwrap_or_default()
+                .to_owned(),
         }
     }
 
@@ -220,6 +226,8 @@ pub trait Witness: Send + Sync {
     fn refused(&self, asked: &Asked, status: u16);
     /// It met this fault on its way.
     fn disturbed(&self, asked: &Asked, fault: &'static str);
+    /// Whether the cluster's rules of access let it pass.
+    fn is_allowed(&self, asked: &Asked) -> bool;
 }
 
 /// The network of one process. Clones are the same one.
@@ -361,6 +369,10 @@ impl Net {
         }
         if self.is_dead() {
             return std::future::pending().await;
+        }
+        if !self.witness.is_allowed(&asked) {
+            self.witness.refused(&asked, 403);
+            return Ok(refusal(403, &asked));
         }
         let target = asked.writes().then(|| Self::target(&asked, &sent));
         let look = || {

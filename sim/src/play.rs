@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    determinism,
+    cluster, determinism,
     history::{self, Action, BucketEdit, History, Step, Target},
     judge::Violation,
     oracle, universe,
@@ -119,6 +119,7 @@ fn run(history: &History) -> Verdict {
     let end = later.last().map_or(at, |(end, _)| (*end).max(at)) + Duration::from_secs(1);
     pass(&mut world, end, &mut later);
     world.calm();
+    cluster::mend(&mut world);
     world.judge.tell("* everything works again".to_owned());
     come_to_rest(&mut world);
     let judge = world.judge.clone();
@@ -138,6 +139,7 @@ enum Later {
     Allow(reconcile_kit::testing::RuleId),
     Serve,
     Cut((usize, usize), &'static str),
+    Cluster(cluster::Then),
 }
 
 /// Lets time pass, taking back on the way what is due, and counts requests.
@@ -157,6 +159,7 @@ fn pass(world: &mut World, until: Duration, later: &mut Vec<(Duration, Later)>) 
                 finish_deletions(world);
                 universe::install_gateway_api(&world.server);
             }
+            Later::Cluster(then) => cluster::follow(world, &then),
             Later::Cut(who, resource) => {
                 if let Some((net, _)) = world.net(who.0, who.1) {
                     net.cut(resource);
@@ -225,6 +228,7 @@ fn come_to_rest(world: &mut World) {
     }
     world.judge.tell("* the world is quiet".to_owned());
     world.check_outside();
+    cluster::judge_leaders(world);
     let judgement = oracle::judge(&world.snapshot());
     for found in &judgement.violations {
         world.judge.violated(found.rule, found.to_string());
@@ -411,6 +415,10 @@ fn act(
             if let Some(site) = world.sites.tyks().get(universe::TYKS[*site]) {
                 site.handle.restart();
             }
+        }
+        Action::Cluster(event) => {
+            let follows = cluster::act(world, event).into_iter();
+            later.extend(follows.map(|(at, then)| (at, Later::Cluster(then))));
         }
         Action::TykEdited { site, nth, removed } => {
             if let Some(site) = world.sites.tyks().get(universe::TYKS[*site]) {

@@ -34,6 +34,7 @@ use crate::{
     net::Net,
     oracle,
     outside::Sites,
+    rights::Rights,
     universe,
 };
 
@@ -62,6 +63,8 @@ pub struct Replica {
     net: Option<Net>,
     boots: u64,
     restart_at: Option<Duration>,
+    /// It came for an upgrade, and does not come back.
+    retired: bool,
     thaw_at: Option<Duration>,
     /// How far ahead its wall clock is after the next boot, in milliseconds.
     pub skew: i64,
@@ -71,6 +74,8 @@ pub struct Replica {
 pub struct Installation {
     /// Its flags.
     pub flags: Flags,
+    /// Those that it had before.
+    past: Vec<Flags>,
     /// Its processes.
     pub replicas: Vec<Replica>,
 }
@@ -96,6 +101,8 @@ pub struct World {
     mirrored: u64,
     /// Other software that answers for Gateways and load balancers does its work.
     pub reflexes: bool,
+    /// Namespaces whose Role has gone with them.
+    roleless: BTreeSet<String>,
 }
 
 /// Stands for the replica that leads when something happens to it.
@@ -106,6 +113,8 @@ const DOMAIN: &str = "cluster.local";
 
 /// A step while something happens; the clocks of two machines never differ by more.
 const STEP: Duration = Duration::from_millis(20);
+/// For how long a leader acts after its last renewal.
+const FENCE: Duration = Duration::from_secs(10);
 /// The longest step while nothing happens.
 const LONGEST: Duration = Duration::from_millis(500);
 
@@ -136,25 +145,13 @@ impl World {
             .into_iter()
             .map(|(flags, replicas)| Installation {
                 replicas: (0..replicas)
-                    .map(|replica| Replica {
-                        who: Who {
-                            installation: flags.instance.clone(),
-                            replica,
-                            controller: flags.tyk.clone().unwrap_or_default(),
-                        },
-                        host: None,
-                        app: None,
-                        net: None,
-                        boots: 0,
-                        restart_at: Some(Duration::ZERO),
-                        thaw_at: None,
-                        skew: 0,
-                    })
+                    .map(|replica| Replica::new(&flags, replica))
                     .collect(),
                 flags,
+                past: Vec::new(),
             })
             .collect();
-        Self {
+        let mut world = Self {
             server,
             sites,
             judge,
@@ -167,7 +164,10 @@ impl World {
             reflected: Duration::ZERO,
             mirrored: 0,
             reflexes: true,
-        }
+            roleless: BTreeSet::new(),
+        };
+        world.grant_rights();
+        world
     }
 
     /// The time that has passed.
@@ -211,7 +211,9 @@ impl World {
     }
 
     fn installations_flags(&self) -> Vec<Flags> {
-        self.installations.iter().map(|one| one.flags.clone()).collect()
+        let all = self.installations.iter();
+        all.flat_map(|one| one.past.iter().chain([&one.flags]).cloned())
+            .collect()
     }
 
     /// The server's revision without the renewals of Leases, which nobody watches and which never end.
@@ -240,7 +242,7 @@ impl World {
                     self.judge.tell(format!("{} is killed", one.who));
                     self.judge.elects(&one.who, None);
                     one.bury();
-                    one.restart_at = Some(now + Duration::from_secs(2));
+                    one.restart_at = (!one.retired).then_some(now + Duration::from_secs(2));
                 }
                 if one.thaw_at.is_some_and(|at| at <= now) {
                     one.thaw_at = None;
@@ -265,8 +267,15 @@ impl World {
             .seed
             .wrapping_mul(1_000_003)
             .wrapping_add(installation as u64 * 100 + replica as u64 * 10 + one.boots * 1_000);
+        one.who.controller = flags.tyk.clone().unwrap_or_default();
         let who = one.who.clone();
         self.judge.tell(format!("{who} starts"));
+        let lease = format!("{}-leader", flags.instance);
+        let is_deleted = self.server.get("Lease", OPERATOR_NAMESPACE, &lease).is_none();
+        if is_deleted && self.judge.leading(&flags.instance) > 0 {
+            // Nothing tells this process of the holder, which makes the Lease anew at its next renewal: decision 24.
+            self.judge.excuse(&flags.instance, self.now + FENCE);
+        }
         let identity = format!("{who}-{}", one.boots);
         let mut host = Host::boot(one.skew);
         let user = format!("system:serviceaccount:{OPERATOR_NAMESPACE}:{}", flags.instance);
@@ -275,7 +284,8 @@ impl World {
             &user,
             seed,
             (1, 6),
-            self.judge.witness(who.clone()),
+            self.judge
+                .witness(who.clone(), Rights::of(&flags, OPERATOR_NAMESPACE)),
         );
         let (sites, judge, lease_net) = (self.sites.clone(), self.judge.clone(), net.clone());
         let client_net = net.clone();
@@ -403,6 +413,60 @@ impl World {
                     }
                 })
             });
+        }
+    }
+
+    /// Gives an installation other flags: rights change at once, replicas find the flags when they start. Gives the number
+    /// of those to restart; one more comes at once if there is a `surge`.
+    pub fn upgrade(&mut self, installation: usize, flags: Flags, surge: bool) -> usize {
+        let now = self.now;
+        let one = &mut self.installations[installation];
+        let old = std::mem::replace(&mut one.flags, flags);
+        one.past.push(old);
+        let replicas = one.replicas.iter().filter(|replica| !replica.retired).count();
+        if surge {
+            if one.replicas.len() == replicas {
+                one.replicas.push(Replica::new(&one.flags, replicas));
+            }
+            let more = &mut one.replicas[replicas];
+            more.retired = true;
+            if more.host.is_none() {
+                more.restart_at = Some(now);
+            }
+        }
+        self.grant_rights();
+        replicas
+    }
+
+    /// Stops the replica that came for an upgrade.
+    pub fn retire(&mut self, installation: usize) {
+        let replicas = &self.installations[installation].replicas;
+        if let Some(replica) = replicas.iter().position(|one| one.retired) {
+            self.installations[installation].replicas[replica].restart_at = None;
+            self.stop(installation, replica);
+        }
+    }
+
+    /// The Role in a namespace is gone.
+    pub fn lose_role(&mut self, namespace: &str) {
+        self.roleless.insert(namespace.to_owned());
+        self.grant_rights();
+    }
+
+    /// The Role in a namespace is made anew.
+    pub fn give_role(&mut self, namespace: &str) {
+        self.roleless.remove(namespace);
+        self.grant_rights();
+    }
+
+    fn grant_rights(&mut self) {
+        for one in &self.installations {
+            let mut flags = one.flags.clone();
+            if let Some(namespaces) = &mut flags.namespaces {
+                namespaces.retain(|namespace| !self.roleless.contains(namespace));
+            }
+            let rights = Rights::of(&flags, OPERATOR_NAMESPACE);
+            self.judge.grant(&flags.instance, rights);
         }
     }
 
@@ -560,6 +624,24 @@ impl World {
 }
 
 impl Replica {
+    fn new(flags: &Flags, replica: usize) -> Self {
+        Self {
+            who: Who {
+                installation: flags.instance.clone(),
+                replica,
+                controller: flags.tyk.clone().unwrap_or_default(),
+            },
+            host: None,
+            app: None,
+            net: None,
+            boots: 0,
+            restart_at: Some(Duration::ZERO),
+            retired: false,
+            thaw_at: None,
+            skew: 0,
+        }
+    }
+
     fn bury(&mut self) {
         // First what hears, then what it runs on.
         let app = self.app.take();

@@ -228,6 +228,7 @@ impl Candidate {
             ..PostParams::default()
         };
         self.claimed = true;
+        self.view.claim();
         let answer = answered(self.answer_limit, self.api.create(&params, &lease)).await;
         match answer {
             // The namespace is missing, not the Lease.
@@ -246,6 +247,7 @@ impl Candidate {
         };
         let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": version }, "spec": spec }));
         self.claimed = true;
+        self.view.claim();
         let asked = self.api.patch(&self.config.name, &params, &patch);
         answered(self.answer_limit, asked).await
     }

@@ -35,6 +35,8 @@ pub(super) struct View {
     taken_until: Option<Instant>,
     /// When the present record was read.
     read: Option<Instant>,
+    /// This process has written its identity into the Lease, as far as it knows.
+    claimed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +75,13 @@ impl View {
             since: None,
             taken_until: None,
             read: None,
+            claimed: false,
         }
+    }
+
+    /// A write is sent that may make this process the holder.
+    pub(super) fn claim(&mut self) {
+        self.claimed = true;
     }
 
     /// The API server has answered with this Lease; `None`: no such Lease. `now` is the moment of the answer.
@@ -84,17 +92,24 @@ impl View {
             return;
         };
         let spec = lease.spec.unwrap_or_default();
+        let was_own = self.claimed && self.holder() == Some(&terms.identity);
         let known = (lease.metadata.uid, spec);
         if self.last.as_ref() != Some(&known) {
             self.since = Some(now);
             self.last = Some(known.clone());
         }
         let (_, spec) = known;
+        let since = self.since.unwrap_or(now);
         self.taken_until = match holder(&spec) {
-            Some(holder) if holder != terms.identity => {
-                Some(self.since.unwrap_or(now) + lasts(&spec, terms.duration))
+            // An identity that this process never wrote is the edit of another client: the holder may still act.
+            Some(holder) if holder != terms.identity || !self.claimed => {
+                Some(since + lasts(&spec, terms.duration))
             }
-            _ => None,
+            Some(_) => None,
+            None if was_own => None,
+            // The holder gives its Lease back without a duration, client-go with one second. Where one is left, another
+            // client has emptied the record, and the holder acts until it looks.
+            None => duration_of(&spec).map(|left| since + left.min(terms.duration)),
         };
         self.record = Record::Present {
             version: lease.metadata.resource_version.unwrap_or_default(),
@@ -143,7 +158,7 @@ impl View {
         let free = match &self.record {
             Record::Unknown => return Step::Read,
             Record::Present { version, spec } => match holder(spec) {
-                Some(holder) if holder == terms.identity => {
+                Some(holder) if holder == terms.identity && self.claimed => {
                     // No renewal is known: the answer to the acquisition was lost.
                     let due = sent.map_or(now, |sent| sent + terms.renew);
                     return match now < due {
@@ -176,9 +191,15 @@ fn holder(spec: &LeaseSpec) -> Option<&str> {
     spec.holder_identity.as_deref().filter(|h| !h.is_empty())
 }
 
-fn lasts(spec: &LeaseSpec, default: Duration) -> Duration {
+fn duration_of(spec: &LeaseSpec) -> Option<Duration> {
     let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
-    seconds.filter(|s| *s > 0).map_or(default, Duration::from_secs)
+    seconds.filter(|s| *s > 0).map(Duration::from_secs)
+}
+
+/// For how long a holder may act. An edit of the record does not make it look earlier, so its duration counts only where
+/// it is longer than the own one.
+fn lasts(spec: &LeaseSpec, own: Duration) -> Duration {
+    duration_of(spec).map_or(own, |named| named.max(own))
 }
 
 #[cfg(test)]
@@ -282,11 +303,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_without_a_holder_is_free_at_once() {
-        for released in [None, Some("")] {
-            assert_eq!(
-                Story::new().reads(0, Some(lease("7", released, 100))),
-                acquire("7")
-            );
+        for nobody in [None, Some("")] {
+            let mut released = lease("7", nobody, 100);
+            if let Some(spec) = &mut released.spec {
+                spec.lease_duration_seconds = None;
+            }
+            assert_eq!(Story::new().reads(0, Some(released)), acquire("7"));
         }
         let empty = Lease {
             spec: None,
@@ -303,6 +325,56 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_lease_that_another_client_emptied_is_free_when_its_holder_cannot_act_any_more() {
+        let mut story = Story::new();
+        story.reads(0, Some(lease("7", Some("them"), 100)));
+        for emptied in [None, Some("")] {
+            let mut story = Story::new();
+            assert_eq!(
+                story.reads(3, Some(lease("8", emptied, 100))),
+                Step::Wait(story.at(8))
+            );
+            assert_eq!(story.reads(18, Some(lease("8", emptied, 100))), acquire("8"));
+        }
+        // however long the record says that it lasts
+        let mut long = lease("8", None, 100);
+        if let Some(spec) = &mut long.spec {
+            spec.lease_duration_seconds = Some(100_000);
+        }
+        story.reads(3, Some(long.clone()));
+        assert_eq!(story.reads(18, Some(long)), acquire("8"));
+        // its holder takes it back at once
+        let mut story = Story::new();
+        story.0.claim();
+        story.reads(0, Some(lease("7", Some("us"), 100)));
+        assert_eq!(story.reads(5, Some(lease("8", None, 100))), acquire("8"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_another_client_gives_to_this_process_is_taken_when_its_holder_cannot_act_any_more()
+    {
+        let mut story = Story::new();
+        story.reads(0, Some(lease("7", Some("them"), 100)));
+        assert_eq!(
+            story.reads(3, Some(lease("8", Some("us"), 100))),
+            Step::Wait(story.at(8))
+        );
+        assert_eq!(story.reads(18, Some(lease("8", Some("us"), 100))), acquire("8"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_that_shortens_a_lease_does_not_end_it_before_its_holder_looks() {
+        let mut story = Story::new();
+        let mut short = lease("8", Some("them"), 100);
+        if let Some(spec) = &mut short.spec {
+            spec.lease_duration_seconds = Some(1);
+        }
+        story.reads(0, Some(short.clone()));
+        assert_eq!(story.reads(3, Some(short.clone())), Step::Wait(story.at(8)));
+        assert_eq!(story.reads(15, Some(short)), acquire("8"));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_deleted_lease_is_made_when_its_holder_cannot_act_any_more() {
         let mut story = Story::new();
         story.reads(0, Some(lease("7", Some("them"), 100)));
@@ -311,6 +383,7 @@ mod tests {
         assert_eq!(story.reads(15, None), Step::Create);
         // its own one is made anew at once
         let mut story = Story::new();
+        story.0.claim();
         story.reads(0, Some(lease("7", Some("us"), 100)));
         assert_eq!(story.reads(5, None), Step::Create);
     }
@@ -318,6 +391,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_holder_renews_in_time_and_reads_again_after_a_write_of_unknown_end() {
         let mut story = Story::new();
+        story.0.claim();
         let renew = |version: &str| Step::Renew {
             version: version.to_owned(),
         };

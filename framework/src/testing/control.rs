@@ -130,6 +130,13 @@ impl Store {
         }
     }
 
+    /// Lets the controller of namespaces finish what [`Store::hold_namespace`] began.
+    pub(crate) fn release_namespace(&mut self, name: &str) {
+        if self.held.remove(name) {
+            self.settle();
+        }
+    }
+
     // ---- the controllers of the control plane ----
 
     pub(super) fn settle(&mut self) {
@@ -330,6 +337,9 @@ impl Store {
         for def in defs {
             self.serve(def);
         }
+        if previous.is_some() {
+            self.decode_again(&resource);
+        }
         let now = self.now();
         let mut object = (*crd).clone();
         let stored: Vec<Value> = crd["spec"]["versions"]
@@ -356,6 +366,31 @@ impl Store {
         }
         if object != *crd {
             self.commit(id, object);
+        }
+    }
+
+    /// Custom resources are pruned when they are read, too: fields that the schema has lost are not seen, and are there
+    /// again with the next schema that knows them, unless the object was written meanwhile.
+    fn decode_again(&mut self, resource: &Resource) {
+        let def = self
+            .defs
+            .iter()
+            .find(|d| d.group == resource.0 && d.plural == resource.1);
+        let Some(def) = def.cloned() else { return };
+        for id in self.ids(resource) {
+            let Some(seen) = self.get(&id) else { continue };
+            let same = |field: &str, other: &Value| text(other, field) == text(&seen, field);
+            let stored = self.unseen.remove(&id);
+            let stored = stored.filter(|one| same("uid", one) && same("resourceVersion", one));
+            let stored = stored.unwrap_or_else(|| seen.clone());
+            let mut decoded = (*stored).clone();
+            super::schema::prune(&def.schema, &mut decoded);
+            if decoded != *stored {
+                self.unseen.insert(id.clone(), stored);
+            }
+            if let Some(all) = self.objects.get_mut(resource) {
+                all.insert((id.namespace, id.name), Arc::new(decoded));
+            }
         }
     }
 }

@@ -379,6 +379,12 @@ impl ApiServer {
         self
     }
 
+    /// Ends what [`ApiServer::terminate_namespace`] holds: everything in it is deleted, and it goes when it is empty.
+    pub fn release_namespace(&self, name: &str) -> &Self {
+        self.lock().store.release_namespace(name);
+        self
+    }
+
     /// Creates an object by POST as field manager `test`. Gives it as stored.
     ///
     /// # Panics

@@ -94,6 +94,8 @@ pub(crate) struct Store {
     pub(crate) gc: Gc,
     /// Namespaces that stay terminating.
     pub(super) held: BTreeSet<String>,
+    /// Custom resources as they are stored, where the present schema hides fields of them.
+    pub(super) unseen: BTreeMap<Id, Arc<Value>>,
     pub(super) history: HashMap<Resource, Vec<Event>>,
     /// Oldest revision that a watch may start from.
     pub(super) compacted: u64,
@@ -143,6 +145,7 @@ impl Store {
             gc_queue: VecDeque::new(),
             gc: Gc::Immediate,
             held: BTreeSet::new(),
+            unseen: BTreeMap::new(),
             history: HashMap::new(),
             compacted: FIRST_REVISION,
             compacted_of: HashMap::new(),

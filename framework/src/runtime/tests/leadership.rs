@@ -145,6 +145,31 @@ async fn a_deleted_lease_is_made_anew_by_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn edits_of_the_lease_by_another_client_never_make_two_leaders() {
+    for edit in [
+        json!({ "holderIdentity": null }),
+        json!({ "holderIdentity": "" }),
+        json!({ "holderIdentity": "b" }),
+        json!({ "holderIdentity": "stranger" }),
+        json!({ "leaseDurationSeconds": 1 }),
+        json!({ "leaseDurationSeconds": 100_000, "holderIdentity": null }),
+        json!({ "renewTime": null, "acquireTime": null }),
+    ] {
+        let server = ApiServer::new();
+        let a = compete(&server, "a");
+        until_one_leads("a leads", &[&a], || a.is_leader()).await;
+        let b = compete(&server, "b");
+        sleep(seconds(12)).await;
+        for at in 0..6 {
+            sleep(seconds(30) + Duration::from_millis(at * 900)).await;
+            server.edit("Lease", "default", "lease", json!({ "spec": edit }));
+            one_leads_for(seconds(20), &[&a, &b]).await;
+        }
+        until_one_leads("one leads", &[&a, &b], || a.is_leader() || b.is_leader()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_right_it_does_not_lead_and_does_not_hammer() {
     let server = ApiServer::new();
     let forbidden = server.fault(Matcher::any(), Fault::Status(403), Times::Always);

@@ -88,6 +88,10 @@ impl View {
     pub(super) fn observe(&mut self, lease: Option<Lease>, terms: &Terms, now: Instant) {
         self.read = Some(now);
         let Some(lease) = lease else {
+            if self.record != Record::Absent {
+                // Nothing holds longer than the candidates' own duration once its Lease is gone, whatever was in it.
+                self.taken_until = self.taken_until.map(|until| until.min(now + terms.duration));
+            }
             self.record = Record::Absent;
             return;
         };
@@ -111,6 +115,8 @@ impl View {
             // client has emptied the record, and the holder acts until it looks.
             None => duration_of(&spec).map(|left| since + left.min(terms.duration)),
         };
+        // What it wrote before does not count any more when another client writes its identity later.
+        self.claimed &= holder(&spec) == Some(&terms.identity);
         self.record = Record::Present {
             version: lease.metadata.resource_version.unwrap_or_default(),
             spec,
@@ -360,6 +366,15 @@ mod tests {
             Step::Wait(story.at(8))
         );
         assert_eq!(story.reads(18, Some(lease("8", Some("us"), 100))), acquire("8"));
+        // also to one that held it before
+        let mut story = Story::new();
+        story.0.claim();
+        story.reads(0, Some(lease("7", Some("us"), 100)));
+        story.reads(3, Some(lease("8", Some("them"), 103)));
+        assert_eq!(
+            story.reads(6, Some(lease("9", Some("us"), 103))),
+            Step::Wait(story.at(11))
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -386,6 +401,16 @@ mod tests {
         story.0.claim();
         story.reads(0, Some(lease("7", Some("us"), 100)));
         assert_eq!(story.reads(5, None), Step::Create);
+        // one that somebody had lengthened for days does not last beyond its deletion
+        let mut long = lease("7", Some("them"), 100);
+        if let Some(spec) = &mut long.spec {
+            spec.lease_duration_seconds = Some(100_000);
+        }
+        let mut story = Story::new();
+        story.reads(0, Some(long));
+        assert_eq!(story.reads(5, None), Step::Wait(story.at(10)));
+        assert_eq!(story.reads(19, None), Step::Wait(story.at(20)));
+        assert_eq!(story.reads(20, None), Step::Create);
     }
 
     #[tokio::test(start_paused = true)]

@@ -206,7 +206,13 @@ pub(crate) fn judge(world: &World<'_>, judgement: &mut Judgement) {
 
 /// States of a bucket that forbid a judgement.
 fn forbidden(world: &World<'_>, bucket: Object<'_>) -> Option<&'static str> {
-    let condition = ["f:status", "f:conditions", "k:{\"type\":\"WebsiteExposed\"}"];
+    // One field of the condition is enough: status is applied whole and without force (decision 8).
+    let is_anothers = ["f:status", "f:reason", "f:message", "f:lastTransitionTime"]
+        .iter()
+        .any(|field| {
+            let key = "k:{\"type\":\"WebsiteExposed\"}";
+            bucket.is_owned_by_another(MANAGER, &["f:status", "f:conditions", key, field])
+        });
     let namespace = world.get("", "Namespace", "", bucket.namespace());
     if !at(bucket.spec(), "/clusterRef/kubeConfigSecretRef").is_null() {
         Some("exposure: a field that is not supported")
@@ -219,7 +225,7 @@ fn forbidden(world: &World<'_>, bucket: Object<'_>) -> Option<&'static str> {
     } else if text(bucket.status(), "/bucketId").is_none() {
         // Row "status.bucketId empty": untouched, whatever it was.
         Some("exposure: status.bucketId is empty")
-    } else if bucket.is_owned_by_another(MANAGER, &condition) {
+    } else if is_anothers {
         Some("exposure: another manager owns the condition")
     } else {
         None

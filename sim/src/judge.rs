@@ -42,6 +42,7 @@ struct State {
     secrets: Vec<String>,
     writes: u64,
     renewals: u64,
+    tampered: bool,
     written: BTreeMap<(String, String), u64>,
     disturbed: BTreeMap<(String, &'static str), u64>,
     refused: BTreeSet<(String, u16)>,
@@ -133,6 +134,11 @@ impl Judge {
     /// Writes of operators so far, without the Lease and events.
     pub fn writes(&self) -> u64 {
         self.lock().writes
+    }
+
+    /// Somebody changes documents in a Tyk, or it loses them.
+    pub fn tamper(&self) {
+        self.lock().tampered = true;
     }
 
     /// Writes of Leases so far.
@@ -330,6 +336,12 @@ impl Witness for Process {
                 text("reason"),
                 text("note")
             ));
+            if text("reason") == "DriftMended" && !self.judge.lock().tampered {
+                self.judge.violated(
+                    "only what somebody changed is called drift",
+                    format!("{}: {}", self.who, text("note")),
+                );
+            }
             return;
         }
         let status = write.sent["status"].to_string();
@@ -455,6 +467,17 @@ fn child_write(write: &Write<'_>) -> Vec<String> {
         }
         if let Some(before) = write.before {
             let (a, b) = (controller(before), controller(after));
+            let of = |object: &Value| -> Option<i64> {
+                let applied = &object["metadata"]["annotations"]["routewright.dev/applied-generation"];
+                applied.as_str()?.parse().ok()
+            };
+            let same = a.as_ref().map(|o| &o["uid"]) == b.as_ref().map(|o| &o["uid"]);
+            if same
+                && let (Some(a), Some(b)) = (of(before), of(after))
+                && a > b
+            {
+                wrong.push(format!("generation {b} of its bucket replaces generation {a}"));
+            }
             if a.is_some() && a.as_ref().map(|o| &o["uid"]) != b.as_ref().map(|o| &o["uid"]) {
                 wrong.push("the object changes hands".to_owned());
             }

@@ -407,6 +407,7 @@ fn act(
             }
         }
         Action::TykLosesFiles { site } => {
+            world.judge.tamper();
             if let Some(site) = world.sites.tyks().get(universe::TYKS[*site]) {
                 site.lose_files();
             }
@@ -421,6 +422,7 @@ fn act(
             later.extend(follows.map(|(at, then)| (at, Later::Cluster(then))));
         }
         Action::TykEdited { site, nth, removed } => {
+            world.judge.tamper();
             if let Some(site) = world.sites.tyks().get(universe::TYKS[*site]) {
                 let ours = |id: &String| id.starts_with("gwapi-");
                 let ids: Vec<String> = site.handle.files().into_keys().filter(ours).collect();

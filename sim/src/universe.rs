@@ -426,7 +426,20 @@ pub fn id_of(object: &Value) -> (String, String, String) {
 
 /// What other software does by itself: the controller of the foreign Gateways accepts routes, the ingress controller
 /// names an address, and where Routewright's bucket controller is off, garage-operator creates buckets.
-pub fn reflect(server: &ApiServer, installations: &[Flags]) {
+///
+/// `turn` decides the order in which the load balancer lists its addresses.
+pub fn reflect(server: &ApiServer, installations: &[Flags], turn: u64) {
+    for ingress in server.list("Ingress", "") {
+        let (_, namespace, name) = id_of(&ingress);
+        let mut addresses = vec![json!({"ip": "192.0.2.1"}), json!({"ip": "192.0.2.2"})];
+        if turn % 2 == 1 {
+            addresses.reverse();
+        }
+        let status = json!({"loadBalancer": {"ingress": addresses}});
+        if ingress["status"] != status {
+            server.set_status("Ingress", &namespace, &name, status);
+        }
+    }
     for route in server.list("HTTPRoute", "") {
         let (_, namespace, name) = id_of(&route);
         let generation = &route["metadata"]["generation"];

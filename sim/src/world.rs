@@ -97,8 +97,8 @@ pub struct World {
     seen: usize,
     calm_steps: u32,
     reflected: Duration,
-    /// Revision that other software has seen.
-    mirrored: u64,
+    /// Revision that other software has seen, and in which turn.
+    mirrored: (u64, u64),
     /// Other software that answers for Gateways and load balancers does its work.
     pub reflexes: bool,
     /// Namespaces whose Role has gone with them.
@@ -162,7 +162,7 @@ impl World {
             seen: 0,
             calm_steps: 0,
             reflected: Duration::ZERO,
-            mirrored: 0,
+            mirrored: (0, 0),
             reflexes: true,
             roleless: BTreeSet::new(),
         };
@@ -198,10 +198,16 @@ impl World {
             determinism::set_now(next);
             if self.reflexes && self.now >= self.reflected + Duration::from_secs(1) {
                 self.reflected = self.now;
-                let revision = self.revision();
-                if revision != self.mirrored {
-                    universe::reflect(&self.server, &self.installations_flags());
-                    self.mirrored = revision;
+                // In some histories the order of addresses is another one every minute.
+                let turn = if self.seed % 8 == 0 {
+                    self.now.as_secs() / 60
+                } else {
+                    0
+                };
+                let seen = (self.revision(), turn);
+                if seen != self.mirrored {
+                    universe::reflect(&self.server, &self.installations_flags(), turn);
+                    self.mirrored = seen;
                 }
             }
             let seen = self.activity();

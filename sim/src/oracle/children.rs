@@ -218,6 +218,8 @@ pub(crate) fn addresses(child: Object<'_>) -> Vec<String> {
             }
         }
     }
+    // The load balancer may list them in another order at any time.
+    all.sort();
     all
 }
 

@@ -87,9 +87,10 @@ fn is_written_by_another(object: Object<'_>) -> bool {
     // A key that stays the same stays the operator's, whoever wrote the rest.
     let condition = |field| ["f:status", "f:conditions", "k:{\"type\":\"Ready\"}", field];
     let phase = ["f:status", "f:phase"];
+    // Who owns it as well keeps it as it is, too.
     let another = |path: &[&str]| {
-        let managers = object.managers_of(path);
-        !managers.is_empty() && !managers.iter().any(|manager| manager.starts_with("routewright-"))
+        let mut managers = object.managers_of(path).into_iter();
+        managers.any(|manager| !manager.starts_with("routewright-"))
     };
     let condition = ["f:status", "f:reason", "f:message"].map(condition);
     condition.iter().any(|path| another(path)) || another(&phase)

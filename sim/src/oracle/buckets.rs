@@ -84,7 +84,7 @@ fn forbidden(flags: &Flags, bucket: Object<'_>) -> Option<&'static str> {
 
 /// Whether another operator's field manager owns condition or phase.
 fn is_written_by_another(object: Object<'_>) -> bool {
-    // A key that stays the same stays the operator's, whoever wrote the rest.
+    // A key that stays the same stays the operator's when another client writes the rest.
     let condition = |field| ["f:status", "f:conditions", "k:{\"type\":\"Ready\"}", field];
     let phase = ["f:status", "f:phase"];
     // Who owns it as well keeps it as it is, too.

@@ -206,7 +206,7 @@ pub(crate) fn judge(world: &World<'_>, judgement: &mut Judgement) {
 
 /// States of a bucket that forbid a judgement.
 fn forbidden(world: &World<'_>, bucket: Object<'_>) -> Option<&'static str> {
-    // A key that stays the same stays the operator's, whoever wrote the rest.
+    // A key that stays the same stays the operator's when another client writes the rest.
     let by_another = |field: &str| {
         let condition = "k:{\"type\":\"WebsiteExposed\"}";
         bucket.is_owned_by_another(MANAGER, &["f:status", "f:conditions", condition, field])

@@ -309,8 +309,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_without_a_holder_is_free_at_once() {
-        for nobody in [None, Some("")] {
-            let mut released = lease("7", nobody, 100);
+        for empty in [None, Some("")] {
+            let mut released = lease("7", empty, 100);
             if let Some(spec) = &mut released.spec {
                 spec.lease_duration_seconds = None;
             }

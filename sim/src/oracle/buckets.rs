@@ -84,13 +84,16 @@ fn forbidden(flags: &Flags, bucket: Object<'_>) -> Option<&'static str> {
 
 /// Whether another operator's field manager owns condition or phase.
 fn is_written_by_another(object: Object<'_>) -> bool {
-    let condition = ["f:status", "f:conditions", "k:{\"type\":\"Ready\"}"];
+    // A key that stays the same stays the operator's when another client writes the rest.
+    let condition = |field| ["f:status", "f:conditions", "k:{\"type\":\"Ready\"}", field];
     let phase = ["f:status", "f:phase"];
+    // Who owns it as well keeps it as it is, too.
     let another = |path: &[&str]| {
-        let managers = object.managers_of(path);
-        !managers.is_empty() && !managers.iter().any(|manager| manager.starts_with("routewright-"))
+        let mut managers = object.managers_of(path).into_iter();
+        managers.any(|manager| !manager.starts_with("routewright-"))
     };
-    another(&condition) || another(&phase)
+    let condition = ["f:status", "f:reason", "f:message"].map(condition);
+    condition.iter().any(|path| another(path)) || another(&phase)
 }
 
 /// What the condition `Ready` and the phase may say.
@@ -289,6 +292,10 @@ fn judge_bucket(world: &World<'_>, flags: &Flags, bucket: Object<'_>, judgement:
         must.push(said("False", "ClusterNotReady", phases));
         return judge_said("buckets.ready", bucket, &must, judgement);
     };
+    if usable_cluster(world, namespace, name).is_some_and(is_written_by_another) {
+        // It may say Running of a Garage that refuses the token.
+        return judgement.skip("buckets: another manager owns the cluster's status");
+    }
     let Some((place, held)) = place_at(world, flags, &reach) else {
         return judgement.skip("buckets: no Garage answers");
     };
@@ -411,6 +418,7 @@ fn claim(world: &World<'_>, flags: &Flags, bucket: Object<'_>, place: &str, id: 
         let recorded = text(bucket.status(), "/bucketId") == Some(id);
         match theirs {
             Some((theirs, _)) if theirs != place => {}
+            Some(_) if !flags.watches(rival.namespace()) => claim = Claim::Open,
             Some(_) if rival.is_deleting() || !records => claim = Claim::Open,
             Some(_) if !recorded || rival.seniority() < bucket.seniority() => return Claim::Another,
             Some(_) => {}

@@ -352,7 +352,11 @@ pub(crate) fn judge_invariants(world: &World<'_>, judgement: &mut Judgement) {
     for kind in Kind::ALL {
         for child in world.all(kind.group(), kind.name()) {
             if is_labelled(child, kind) {
-                if is_exposed(world, child) {
+                let installations = &world.snapshot.installations;
+                let kept_right = installations.iter().any(|flags| {
+                    flags.has_garage_half() && kind.is_enabled(flags) && flags.watches(child.namespace())
+                });
+                if kept_right && is_exposed(world, child) {
                     judge_no_catch_all(child, kind, judgement);
                 } else {
                     // While a row keeps the child as it is, the edits of other clients stay too.

@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    fn is_enabled(self, flags: &Flags) -> bool {
+    pub(crate) fn is_enabled(self, flags: &Flags) -> bool {
         match self {
             Self::Ingress => flags.enable_ingress,
             Self::HttpRoute => flags.enable_gateway_api,
@@ -206,13 +206,11 @@ pub(crate) fn judge(world: &World<'_>, judgement: &mut Judgement) {
 
 /// States of a bucket that forbid a judgement.
 fn forbidden(world: &World<'_>, bucket: Object<'_>) -> Option<&'static str> {
-    // One field of the condition is enough: status is applied whole and without force (decision 8).
-    let is_anothers = ["f:status", "f:reason", "f:message", "f:lastTransitionTime"]
-        .iter()
-        .any(|field| {
-            let key = "k:{\"type\":\"WebsiteExposed\"}";
-            bucket.is_owned_by_another(MANAGER, &["f:status", "f:conditions", key, field])
-        });
+    // A key that stays the same stays the operator's when another client writes the rest.
+    let by_another = |field: &str| {
+        let condition = "k:{\"type\":\"WebsiteExposed\"}";
+        bucket.is_owned_by_another(MANAGER, &["f:status", "f:conditions", condition, field])
+    };
     let namespace = world.get("", "Namespace", "", bucket.namespace());
     if !at(bucket.spec(), "/clusterRef/kubeConfigSecretRef").is_null() {
         Some("exposure: a field that is not supported")
@@ -225,7 +223,7 @@ fn forbidden(world: &World<'_>, bucket: Object<'_>) -> Option<&'static str> {
     } else if text(bucket.status(), "/bucketId").is_none() {
         // Row "status.bucketId empty": untouched, whatever it was.
         Some("exposure: status.bucketId is empty")
-    } else if is_anothers {
+    } else if ["f:status", "f:reason", "f:message"].into_iter().any(by_another) {
         Some("exposure: another manager owns the condition")
     } else {
         None
@@ -496,10 +494,9 @@ fn bad_backend(bucket: Object<'_>, kind: Kind) -> Option<Refusal> {
     bad.then(|| Refusal::kept(Said::failed(&["backendRef"])))
 }
 
-/// Row "cross-namespace Ingress": the cluster's own Service is out of reach.
+/// Row "cross-namespace Ingress", with `backendRef` or without: the policy of admission asks for no `backendRef` either.
 fn cross_namespace(bucket: Object<'_>, kind: Kind, cluster: Object<'_>) -> Option<Refusal> {
-    let own = !at(bucket.spec(), "/websiteExposure/backendRef").is_object();
-    let abroad = kind == Kind::Ingress && own && cluster.namespace() != bucket.namespace();
+    let abroad = kind == Kind::Ingress && cluster.namespace() != bucket.namespace();
     abroad.then(|| Refusal::kept(Said::failed(&["namespace"])))
 }
 

@@ -241,11 +241,10 @@ impl<'a> Object<'a> {
         (self.created(), self.namespace(), self.name())
     }
 
-    /// Whether another field manager than `ours` owns the field, as managedFields tell. `path` is the keys of fieldsV1
-    /// from the top.
+    /// Whether another field manager than `ours` owns the field, alone or as well, as managedFields tell: it cannot be
+    /// changed without force. `path` is the keys of fieldsV1 from the top.
     pub(crate) fn is_owned_by_another(self, ours: &str, path: &[&str]) -> bool {
-        let owners = self.managers_of(path);
-        !owners.is_empty() && !owners.contains(&ours)
+        self.managers_of(path).into_iter().any(|owner| owner != ours)
     }
 
     /// The field managers that own a field, as managedFields tell.

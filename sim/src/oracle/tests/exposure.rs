@@ -596,7 +596,7 @@ fn what_cannot_be_judged_is_counted() {
                     "blog",
                     "/metadata/managedFields",
                     json!([{"manager": "another", "fieldsV1":
-            {"f:status": {"f:conditions": {"k:{\"type\":\"WebsiteExposed\"}": {}}}}}]),
+            {"f:status": {"f:conditions": {"k:{\"type\":\"WebsiteExposed\"}": {"f:message": {}}}}}}]),
                 )
             },
             "exposure: another manager owns the condition",

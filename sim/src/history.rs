@@ -356,6 +356,20 @@ pub fn write(seed: u64) -> History {
             });
         }
     }
+    // A name that a child needs is taken, mostly for a while.
+    let squatter = random
+        .chance(1, 4)
+        .then(|| random.pick(&universe::squatters()).clone());
+    if let Some(object) = &squatter {
+        let (action, after) = (
+            Action::Create {
+                user: "user",
+                object: object.clone(),
+            },
+            Duration::ZERO,
+        );
+        steps.insert(0, Step { after, action });
+    }
     // Trouble that is there from the beginning meets the first writes of everything.
     if random.chance(1, 3) {
         let at = usize::try_from(random.below(steps.len().max(1) as u64)).unwrap_or(0);
@@ -402,6 +416,27 @@ pub fn write(seed: u64) -> History {
             after: pause(&mut random),
             action: action(&mut random, &installations, &templates),
         });
+    }
+    if let Some(object) = squatter
+        && random.chance(3, 4)
+    {
+        let (kind, namespace, name) = universe::id_of(&object);
+        let action = Action::Delete {
+            user: "user",
+            target: Target {
+                kind,
+                namespace,
+                name,
+            },
+        };
+        let at = usize::try_from(random.between(1, steps.len() as u64 + 1)).unwrap_or(1);
+        steps.insert(
+            at,
+            Step {
+                after: pause(&mut random),
+                action,
+            },
+        );
     }
     History {
         seed,

@@ -264,6 +264,19 @@ fn dashboard(mut context: Value) -> Value {
     context
 }
 
+/// The same for gateways that load every API.
+fn untagged(mut context: Value) -> Value {
+    context["spec"]["dataPlane"]["tags"] = json!(null);
+    context
+}
+
+/// The Gateway with a context of its own.
+fn through(mut gateway: Value, context: &str) -> Value {
+    gateway["spec"]["infrastructure"] =
+        json!({"parametersRef": {"group": "tyk.tyk.io", "kind": "OperatorContext", "name": context}});
+    gateway
+}
+
 fn class(name: &str, controller: &str, context: &str) -> Value {
     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": name},
            "spec": {"controllerName": controller,
@@ -408,9 +421,36 @@ pub fn templates() -> Vec<Value> {
                "metadata": {"namespace": "web", "name": "from-evil"},
                "spec": {"from": [{"kind": "GarageBucket", "namespace": "evil"}],
                         "to": [{"kind": "GarageCluster", "name": "garage"}]}}),
+        untagged(dashboard(context(
+            "infra",
+            "untagged",
+            TYKS[1],
+            ("infra", "credential"),
+        ))),
+        secret("infra", "credential", "TYK_AUTH", TYK_SECRET),
+        through(gateway("infra", "three", "two", None), "untagged"),
+        route(
+            "shop",
+            "f",
+            ("infra", "three"),
+            "a.example.com",
+            &["/", "/f"],
+            "api",
+        ),
         context("evil", "trap", TYKS[2], ("tyk", "credential")),
         context("evil", "own", TYKS[2], ("evil", "credential")),
         service("evil", "garage"),
+    ]
+}
+
+/// Objects of a user under the names that children of buckets will have.
+pub fn squatters() -> Vec<Value> {
+    let backend = json!({"service": {"name": "garage", "port": {"number": 80}}});
+    vec![
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"namespace": "web", "name": "blog-website"},
+               "spec": {"defaultBackend": backend}}),
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"namespace": "web", "name": "docs-website"},
+               "spec": {"hostnames": ["hand.example.com"]}}),
     ]
 }
 

@@ -419,6 +419,7 @@ fn resolve<'a>(
     let mut rows = Vec::new();
     rows.extend(website_off(bucket));
     rows.extend(bad_hostnames(bucket));
+    rows.extend(bad_names(bucket, kind));
     rows.extend(bad_backend(bucket, kind));
     if child_name(bucket).len() > 253 {
         rows.push(Refusal::kept(Said::failed(&["name", "253"])));
@@ -472,6 +473,19 @@ fn resolve<'a>(
 fn website_off(bucket: Object<'_>) -> Option<Refusal> {
     let on = at(bucket.spec(), "/website/enabled") == &Value::Bool(true);
     (!on).then(|| Refusal::removed(Said::failed(&["website.enabled"])))
+}
+
+/// What names another object has to be a name.
+fn bad_names(bucket: Object<'_>, kind: Kind) -> Vec<Refusal> {
+    let settings = at(bucket.spec(), kind.settings());
+    let is_name = |text: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        !text.is_empty() && text.len() <= 253 && text.chars().all(inner)
+    };
+    let wrong = |field: &&str| text(settings, &format!("/{field}")).is_some_and(|found| !is_name(found));
+    let fields = ["tlsSecretName", "ingressClassName"];
+    let wrong = fields.into_iter().filter(wrong);
+    wrong.map(|field| Refusal::kept(Said::failed(&[field]))).collect()
 }
 
 /// Row "bad hostname": lower-case DNS names, no wildcard, no IP address, no duplicates.

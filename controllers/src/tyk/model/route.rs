@@ -10,7 +10,7 @@ use reconcile_kit::Condition;
 
 use super::{
     super::{
-        httproute::names,
+        httproute::{memory::Memory, names},
         objects::{HttpRoute, Key, gateway::AllowedNamespaces, route::ParentRef},
         translate,
         verdict::{ApiPlan, BaseDocument, CertificateUse, Disposition, Mode, Notice, Target},
@@ -110,6 +110,8 @@ pub(super) struct Draft {
     pub(super) deleting: bool,
     /// It is being deleted, and nothing of it is in Tyk any more: its finalizer is off. Others may hold it for ever.
     pub(super) let_go: bool,
+    /// It is being deleted, and remembers these APIs. `None`: it is not, or its annotation is gone and nothing is known.
+    pub(super) remembers: Option<Memory>,
 }
 
 impl Draft {
@@ -118,9 +120,15 @@ impl Draft {
         if self.let_go {
             return Vec::new();
         }
-        self.gateways
-            .values()
-            .flat_map(|gateway| gateway.plans.iter().map(|(_, claim)| claim.clone()))
+        let plans = self.gateways.values().flat_map(|gateway| &gateway.plans);
+        plans
+            .filter(|(plan, _)| {
+                // What is gone from a Tyk is in nobody's way there, whatever else keeps the route.
+                self.remembers
+                    .as_ref()
+                    .is_none_or(|memory| memory.knows(&plan.connection.digest(), &translate::identity(plan)))
+            })
+            .map(|(_, claim)| claim.clone())
             .collect()
     }
 }
@@ -216,6 +224,10 @@ pub(super) fn draft(view: &View<'_>, route: &HttpRoute) -> Option<Draft> {
                 .held_by
                 .iter()
                 .any(|finalizer| *finalizer == names::finalizer(&view.settings.controller_name)),
+        remembers: route
+            .marks
+            .get(&*names::annotation(&view.settings.controller_name))
+            .map(|text| Memory::parse(text)),
     })
 }
 

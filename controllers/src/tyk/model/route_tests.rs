@@ -2,11 +2,12 @@
 
 use super::{
     super::{
-        httproute::names::FINALIZER,
+        httproute::names::{ANNOTATION, FINALIZER},
         objects::{
-            Kind, Problem, Service,
+            HttpRoute, Kind, Problem, Service,
             route::{HeaderEdit, Method, PathRewrite, Redirect},
         },
+        translate,
         verdict::Disposition,
     },
     fixtures::*,
@@ -1139,6 +1140,38 @@ fn a_deleted_route_that_only_others_hold_back_holds_no_claim() {
     old.held_by = vec![format!("{FINALIZER}-157e5edb")];
     world.put(old);
     assert!(!outdone(&world, "young"));
+}
+
+/// It may name a Tyk that cannot be reached, and then its finalizer stays.
+#[test]
+fn a_deleted_route_holds_only_the_places_where_it_remembers_apis() {
+    // given a route that is being deleted and remembers its API in the Tyk of the Gateway
+    let mut world = World::new().with(older("old", 1));
+    let [api] = world.route("old").apis.as_slice() else {
+        panic!("one API");
+    };
+    let id = translate::identity(api)
+        .trim_start_matches(translate::ID)
+        .to_owned();
+    let digest = api.connection.digest();
+    let mut old = older("old", 1);
+    old.meta.deleting = true;
+    old.held_by = vec![FINALIZER.into()];
+    let remember = |old: &HttpRoute, text: String| {
+        let mut old = old.clone();
+        old.marks.insert(ANNOTATION.into(), text);
+        old
+    };
+    world.put(older("young", 2));
+    world.put(remember(&old, format!("tyk/main@{digest}={id}")));
+    assert!(outdone(&world, "young"));
+    // when only another Tyk is left to be asked, then its place is free
+    let changes = world.put(remember(&old, format!("evil/trap@0badc0de={id}")));
+    assert!(changes.routes.contains(&key("shop", "young")));
+    assert!(!outdone(&world, "young"));
+    // and where nothing is known it is held
+    world.put(old);
+    assert!(outdone(&world, "young"));
 }
 
 /// An open-source gateway loads every API that it has, of whatever organisation, and renames the second one of a place.

@@ -28,7 +28,12 @@ pub struct HttpRoute {
     pub problems: Vec<Problem>,
     /// metadata.finalizers of a route that is being deleted, empty for any other: who still holds it back.
     pub held_by: Vec<String>,
+    /// The operator's own annotations of a route that is being deleted, empty for any other: what may be left of it.
+    pub marks: BTreeMap<String, String>,
 }
+
+/// What the operator's own annotations begin with.
+const OWN: &str = "routewright.dev/";
 
 /// One entry of spec.parentRefs, as the user wrote it, group and kind defaulted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -247,6 +252,13 @@ impl HttpRoute {
             let finalizers = value.pointer("/metadata/finalizers").and_then(Value::as_array);
             let finalizers = finalizers.into_iter().flatten().filter_map(Value::as_str);
             route.held_by = finalizers.map(str::to_owned).collect();
+            let annotations = value.pointer("/metadata/annotations").and_then(Value::as_object);
+            let own = annotations
+                .into_iter()
+                .flatten()
+                .filter(|(key, _)| key.starts_with(OWN));
+            let texts = own.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+            route.marks = texts.collect();
         }
         let problems = &mut Vec::new();
         match value.get("spec").filter(|spec| !spec.is_null()) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     super::{
         hosts,
-        snapshot::{GATEWAY, World, at, list, text},
+        snapshot::{GATEWAY, World, at, text},
     },
     Installation, Tri,
     platform::{Platform, normal_url},
@@ -354,34 +354,24 @@ fn stands_in_the_way(
 ) -> bool {
     let own = routes[contender.route].object;
     let url = claims.urls.get(&contender.place.gateway).cloned().flatten();
-    // Lenient: a route that is being deleted and cannot be let go keeps its places though nothing serves them.
-    let stuck = world.all(GATEWAY, "HTTPRoute").into_iter().any(|route| {
-        let finalizers = list(route.0, "/metadata/finalizers").iter();
-        let ours = |name: &Value| {
-            name.as_str()
-                .is_some_and(|name| name.starts_with("routewright.dev/"))
-        };
-        route.is_deleting() && finalizers.into_iter().any(ours)
-    });
-    stuck
-        || held.iter().any(|held| {
-            let Some(owner) = &held.owner else { return false };
-            let same = held.host == contender.place.host
-                && held.path == contender.place.path
-                && Some(&held.url) == url.as_ref();
-            let another = (owner.namespace.as_str(), owner.name.as_str()) != (own.namespace(), own.name());
-            let stays = || {
-                let route = world.get(GATEWAY, "HTTPRoute", &owner.namespace, &owner.name);
-                let parents = routes.iter().find(|route| {
-                    route.object.namespace() == owner.namespace && route.object.name() == owner.name
-                });
-                let kept = |route: &Route<'_>| {
-                    route.parents.iter().any(|parent| {
-                        parent.open.is_some() || !matches!(parent.apis, Apis::Written | Apis::Removed)
-                    })
-                };
-                route.is_some_and(|route| route.is_deleting()) || parents.is_some_and(kept)
+    held.iter().any(|held| {
+        let Some(owner) = &held.owner else { return false };
+        let same = held.host == contender.place.host
+            && held.path == contender.place.path
+            && Some(&held.url) == url.as_ref();
+        let another = (owner.namespace.as_str(), owner.name.as_str()) != (own.namespace(), own.name());
+        let stays = || {
+            let route = world.get(GATEWAY, "HTTPRoute", &owner.namespace, &owner.name);
+            let parents = routes.iter().find(|route| {
+                route.object.namespace() == owner.namespace && route.object.name() == owner.name
+            });
+            let kept = |route: &Route<'_>| {
+                route.parents.iter().any(|parent| {
+                    parent.open.is_some() || !matches!(parent.apis, Apis::Written | Apis::Removed)
+                })
             };
-            same && another && stays()
-        })
+            route.is_some_and(|route| route.is_deleting()) || parents.is_some_and(kept)
+        };
+        same && another && stays()
+    })
 }

@@ -199,7 +199,7 @@ impl World {
             if self.reflexes && self.now >= self.reflected + Duration::from_secs(1) {
                 self.reflected = self.now;
                 // In some histories the order of addresses is another one every minute.
-                let turn = if self.seed % 8 == 0 {
+                let turn = if self.seed.is_multiple_of(8) {
                     self.now.as_secs() / 60
                 } else {
                     0
